@@ -1,0 +1,311 @@
+"""The bistable memory recurrent unit with the face of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from multistable.cells import sequences
+from multistable.ops import bmru_layer, bmru_step
+from multistable.ops.dispatch import check_name
+
+__all__ = ["BMRU", "BMRUCell"]
+
+
+def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor) -> None:
+    """``nn.Linear``'s initialisation for the projection, 1 for the level of the stable states."""
+    bound = 1 / math.sqrt(weight.shape[1])
+    nn.init.uniform_(weight, -bound, bound)
+    if bias is not None:
+        nn.init.uniform_(bias, -bound, bound)
+    nn.init.ones_(alpha)
+
+
+class BMRU(nn.Module):
+    r"""A multi-layer bistable memory recurrent unit, called like :class:`torch.nn.GRU`.
+
+    For each element of the input sequence, each layer computes
+
+    .. math::
+        \begin{aligned}
+            \hat h_t &= W_x x_t + b_x                   && \text{candidate} \\
+            \beta_t  &= |W_\beta x_t + b_\beta|         && \text{half-width of the bistable region} \\
+            z_t      &= H(|\hat h_t| - \beta_t)         && \text{write gate, 0 or 1} \\
+            h_t      &= z_t \odot S(\hat h_t) \odot \alpha + (1 - z_t) \odot h_{t-1} && \text{state}
+        \end{aligned}
+
+    where :math:`H` is the Heaviside function with :math:`H(0) = 1`, :math:`S` the sign function with
+    :math:`S(0) = 1`, and :math:`\odot` the Hadamard product. A unit either takes one of its two stable values
+    :math:`\pm\alpha` or keeps its state *unchanged, for ever*: nothing decays, and the gradient through a kept state is
+    exactly 1. No gate depends on the previous state, so all timesteps are computed in parallel. Backward, the
+    derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice that.
+
+    In a multi-layer BMRU the input of layer :math:`l \ge 2` is the state of the layer before, times dropout.
+
+    Args:
+        input_size: number of features of the input, ``D``.
+        hidden_size: number of units, ``N``.
+        num_layers: layers stacked on each other. Default: 1
+        bias: whether the layers use ``b_x`` and ``b_beta``. Default: ``True``
+        batch_first: input and output are ``[B, T, D]`` instead of ``[T, B, D]``. Default: ``False``
+        dropout: probability of dropout on the output of each layer but the last. Default: 0
+        bidirectional: add a second set of units that reads the sequence backwards. Default: ``False``
+        alpha_surr: sharpness of the surrogate derivative; 0 is the straight-through estimator. Default: 1.0
+        backend: who computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
+        device, dtype: of the parameters.
+
+    Inputs: input, h_0, reset, lengths
+        * **input**: ``[T, D]``, ``[T, B, D]``, ``[B, T, D]`` if ``batch_first``, or a
+          :class:`~torch.nn.utils.rnn.PackedSequence`.
+        * **h_0**: ``[num_layers * directions, B, N]`` (without B for unbatched input). Default: zeros.
+        * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is zero
+          just before a marked step. Marks are the starts of segments: the reverse direction starts anew at each
+          segment's end.
+        * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is neither
+          read nor written: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
+          first valid step with ``reset``.
+
+    Outputs: output, h_n
+        * **output**: the states of the last layer in the layout of the input, ``[..., directions * N]``.
+        * **h_n**: the last state of each layer and direction, shaped like ``h_0``. With ``reset`` it is that of the
+          last segment, in both directions.
+
+    Attributes:
+        weight_ih_l[k]: ``[2N, D]`` (``[2N, directions * N]`` for k > 0): ``W_x`` over ``W_beta`` of layer k.
+        bias_ih_l[k]: ``[2N]``: ``b_x`` and ``b_beta``.
+        alpha_l[k]: ``[N]``: the level of the stable states.
+        weight_ih_l[k]_reverse, bias_ih_l[k]_reverse, alpha_l[k]_reverse: those of the reverse direction.
+
+    Where the paper is silent: weights and biases start as those of ``nn.Linear`` (uniform in
+    :math:`\pm 1/\sqrt{D}`), ``alpha`` at 1, ``h_0`` is 0. Where this differs from the paper: nowhere in the
+    equations; a NaN in a candidate or threshold counts as a write of NaN, so that a diverged model does not look like one that
+    remembers. Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate looks
+    at the state, and no ``proj_size``.
+
+    Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
+    accumulate in float32.
+
+    Example:
+        >>> rnn = BMRU(10, 20, num_layers=2)
+        >>> output, h_n = rnn(torch.randn(5, 3, 10), torch.zeros(2, 3, 20))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        alpha_surr: float = 1.0,
+        backend: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
+        if alpha_surr < 0:
+            raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
+        check_name(backend)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.alpha_surr = alpha_surr
+        self.backend = backend
+
+        self.suffixes = ("", "_reverse") if bidirectional else ("",)
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else hidden_size * len(self.suffixes)
+            for suffix in self.suffixes:
+                empty = {"device": device, "dtype": dtype}
+                weight = nn.Parameter(torch.empty(2 * hidden_size, width, **empty))
+                self.register_parameter(f"weight_ih_l{layer}{suffix}", weight)
+                if bias:
+                    self.register_parameter(
+                        f"bias_ih_l{layer}{suffix}", nn.Parameter(torch.empty(2 * hidden_size, **empty))
+                    )
+                self.register_parameter(f"alpha_l{layer}{suffix}", nn.Parameter(torch.empty(hidden_size, **empty)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for layer in range(self.num_layers):
+            for suffix in self.suffixes:
+                reset_projection(*self.parameters_of(layer, suffix))
+
+    def flatten_parameters(self) -> None:
+        """Nothing to flatten; here because code written for ``nn.GRU`` calls it."""
+
+    def parameters_of(self, layer: int, suffix: str) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Weight ``[2N, D]``, bias ``[2N]`` or None, and alpha ``[N]`` of one layer and direction."""
+        bias = getattr(self, f"bias_ih_l{layer}{suffix}") if self.bias else None
+        return getattr(self, f"weight_ih_l{layer}{suffix}"), bias, getattr(self, f"alpha_l{layer}{suffix}")
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        reset: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        if isinstance(input, PackedSequence):
+            return sequences.run_packed(self, input, hx, reset, lengths)
+        if input.ndim == 2:
+            return sequences.run_unbatched(self, input, hx, reset, lengths)
+        steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
+        h0 = sequences.initial_states(self, input, steps.B, hx)
+        x, last = input, []
+        for layer in range(self.num_layers):
+            if layer > 0 and self.dropout > 0:
+                x = F.dropout(x, self.dropout, self.training)
+            outputs = []
+            for direction, suffix in enumerate(self.suffixes):
+                state = h0[layer * len(self.suffixes) + direction]
+                h, h_last = self.scan(self.project(x, layer, suffix, steps), layer, suffix, state, steps)
+                outputs.append(h)
+                last.append(h_last)
+            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        return steps.zero_padding(x), torch.stack(last)
+
+    def project(self, x: Tensor, layer: int, suffix: str, steps: sequences.Steps) -> Tensor:
+        """Candidates, then thresholds, ``[..., 2N]``; padding gets candidate 0 and threshold 1, which never writes."""
+        weight, bias, alpha = self.parameters_of(layer, suffix)
+        proj = F.linear(x, weight, bias)
+        if steps.valid is None:
+            return proj
+        neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
+        return torch.where(steps.valid, proj, neutral)
+
+    def scan(
+        self, proj: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    ) -> tuple[Tensor, Tensor]:
+        """States and last state of one layer and direction."""
+        reverse = suffix == "_reverse"
+        h, h_last = bmru_layer(
+            proj,
+            self.parameters_of(layer, suffix)[2],
+            h0,
+            alpha_surr=self.alpha_surr,
+            reset=steps.reset_reverse if reverse else steps.reset,
+            reverse=reverse,
+            time_major=not self.batch_first,
+            backend=self.backend,
+        )
+        return h, steps.at_last_segment(h) if reverse and steps.reset is not None else h_last
+
+    def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One timestep: ``x [B, D]``, ``state [num_layers, B, N]`` (or both without B) -> ``h [B, N]``, new state.
+
+        The same law as :meth:`forward`, for streaming; the state goes in and comes out.
+        """
+        if self.bidirectional:
+            raise RuntimeError(
+                "step needs a unidirectional BMRU: the reverse direction starts at the end of the sequence"
+            )
+        if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
+            raise ValueError(f"x must have shape [B, {self.input_size}] or [{self.input_size}], got {list(x.shape)}")
+        shape = (self.num_layers, *x.shape[:-1], self.hidden_size)
+        if state is None:
+            state = x.new_zeros(shape)
+        elif state.shape != shape:
+            raise ValueError(f"state must have shape {list(shape)}, got {list(state.shape)}")
+        states = []
+        for layer, h in enumerate(state):
+            weight, bias, alpha = self.parameters_of(layer, "")
+            if layer > 0 and self.dropout > 0:
+                x = F.dropout(x, self.dropout, self.training)
+            x = bmru_step(*F.linear(x, weight, bias).chunk(2, dim=-1), alpha, h, alpha_surr=self.alpha_surr)
+            states.append(x)
+        return x, torch.stack(states)
+
+    def extra_repr(self) -> str:
+        words = [f"{self.input_size}, {self.hidden_size}"]
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        defaults |= {"alpha_surr": 1.0, "backend": "auto"}
+        words += [f"{name}={getattr(self, name)!r}" for name, value in defaults.items() if getattr(self, name) != value]
+        return ", ".join(words)
+
+
+class BMRUCell(nn.Module):
+    r"""One timestep of a bistable memory recurrent unit, called like :class:`torch.nn.GRUCell`.
+
+    The equations are those of :class:`BMRU`.
+
+    Args:
+        input_size: number of features of the input, ``D``.
+        hidden_size: number of units, ``N``.
+        bias: whether to use ``b_x`` and ``b_beta``. Default: ``True``
+        alpha_surr: sharpness of the surrogate derivative. Default: 1.0
+        device, dtype: of the parameters.
+
+    Inputs: input, h
+        * **input**: ``[B, D]`` or ``[D]``.
+        * **h**: the state before, ``[B, N]`` or ``[N]``. Default: zeros.
+
+    Output: the new state, ``[B, N]`` or ``[N]``.
+
+    Attributes:
+        weight_ih: ``[2N, D]``, ``W_x`` over ``W_beta``. bias_ih: ``[2N]``. alpha: ``[N]``.
+
+    Example:
+        >>> cell = BMRUCell(10, 20)
+        >>> h = None
+        >>> for x in torch.randn(6, 3, 10):
+        ...     h = cell(x, h)
+        >>> h.shape
+        torch.Size([3, 20])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        alpha_surr: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        self.alpha_surr = alpha_surr
+        self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size, device=device, dtype=dtype))
+        self.bias_ih = nn.Parameter(torch.empty(2 * hidden_size, device=device, dtype=dtype)) if bias else None
+        self.alpha = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        reset_projection(self.weight_ih, self.bias_ih, self.alpha)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
+            raise ValueError(
+                f"input must have shape [B, {self.input_size}] or [{self.input_size}], got {list(input.shape)}"
+            )
+        shape = (*input.shape[:-1], self.hidden_size)
+        if hx is None:
+            hx = input.new_zeros(shape)
+        elif hx.shape != shape:
+            raise ValueError(f"hx must have shape {list(shape)}, got {list(hx.shape)}")
+        cand, beta = F.linear(input, self.weight_ih, self.bias_ih).chunk(2, dim=-1)
+        return bmru_step(cand, beta, self.alpha, hx, alpha_surr=self.alpha_surr)
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")

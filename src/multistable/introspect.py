@@ -1,0 +1,67 @@
+"""What the gates of a trained layer do: how often units write, how long they hold, which are dead."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from multistable.cells import BMRU, sequences
+
+__all__ = ["GateStatistics", "gate_statistics"]
+
+
+@dataclass(frozen=True)
+class GateStatistics:
+    """Statistics of the units of one layer and direction over all valid timesteps of a batch, each ``[N]``."""
+
+    layer: int
+    reverse: bool
+    write_rate: Tensor
+    """Share of timesteps at which the unit writes."""
+    hold_time: Tensor
+    """Mean number of timesteps a state lasts: timesteps / writes, infinite without a write."""
+    never: Tensor
+    """Units that never write: they pass nothing on, whatever the input."""
+    always: Tensor
+    """Units that write at every timestep: they remember nothing."""
+
+    @property
+    def dead(self) -> Tensor:
+        """Units without memory: never or always writing."""
+        return self.never | self.always
+
+    def __str__(self) -> str:
+        where = f"layer {self.layer}{' reverse' if self.reverse else ''}"
+        never, always = int(self.never.sum()), int(self.always.sum())
+        return f"{where}: writes at {float(self.write_rate.mean()):.1%} of steps, {never} units never, {always} always"
+
+
+@torch.no_grad()
+def gate_statistics(
+    rnn: BMRU, input: Tensor, *, reset: Tensor | None = None, lengths: Tensor | None = None
+) -> list[GateStatistics]:
+    """Gate statistics of each layer and direction of ``rnn`` on a batched input (dropout off).
+
+    >>> rnn = BMRU(3, 8)
+    >>> [layer] = gate_statistics(rnn, torch.randn(100, 4, 3))
+    >>> layer.write_rate.shape
+    torch.Size([8])
+    """
+    steps = sequences.Steps.of(input, rnn.batch_first, reset, lengths)
+    sequences.initial_states(rnn, input, steps.B, None)
+    count = input.shape[0] * input.shape[1] if steps.valid is None else int(steps.valid.sum())
+    if count == 0:
+        raise ValueError("input has no valid timestep")
+    x, statistics = input, []
+    for layer in range(rnn.num_layers):
+        outputs = []
+        for suffix in rnn.suffixes:
+            proj = rnn.project(x, layer, suffix, steps)
+            cand, beta = proj.chunk(2, dim=-1)
+            writes = (cand.abs() >= beta.abs()).sum(dim=(0, 1))
+            statistics.append(
+                GateStatistics(layer, suffix != "", writes / count, count / writes, writes == 0, writes == count)
+            )
+            outputs.append(rnn.scan(proj, layer, suffix, None, steps)[0])
+        x = torch.cat(outputs, dim=-1)
+    return statistics

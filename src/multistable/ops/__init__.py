@@ -1,0 +1,144 @@
+"""The two recurrences, latch and linear, over whole sequences ``[B, T, N]``.
+
+Each scan is defined by a loop (``reference.py``) and computed by the fastest backend that can serve the tensors;
+:func:`explain` says which one and why. Latches only select, so every backend returns the same bits.
+"""
+
+import torch
+from torch import Tensor
+
+from multistable.ops import library as _library  # noqa: F401  (registers torch.ops.multistable)
+from multistable.ops import reference
+from multistable.ops.checks import check_bmru, check_latch, check_linear
+from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
+from multistable.ops.reference import bmru_step
+
+__all__ = [
+    "BACKENDS",
+    "BackendError",
+    "Choice",
+    "bmru_scan",
+    "bmru_step",
+    "explain",
+    "latch_scan",
+    "linear_scan",
+]
+
+
+def bmru_scan(
+    cand: Tensor,
+    beta: Tensor,
+    alpha: Tensor,
+    h0: Tensor | None = None,
+    *,
+    alpha_surr: float = 1.0,
+    reset: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """States of a bistable memory recurrent unit::
+
+        write_t = H(|cand_t| - |beta_t|)
+        h_t     = alpha * S(cand_t)  where write_t,  else h_{t-1}
+
+    Args:
+        cand: candidates, ``[B, T, N]``.
+        beta: half-widths of the bistable region before the absolute value, ``[B, T, N]``.
+        alpha: levels of the two stable states, ``[N]``; rounded once to the dtype of ``cand``.
+        h0: the state before the first step, ``[B, N]``; zeros if None.
+        alpha_surr: sharpness of the surrogate derivative of H and S (:mod:`multistable.surrogate`).
+        reset: ``[B, T]`` booleans; the state is zero just before a marked step.
+        backend: ``"auto"``, or a name of :data:`BACKENDS`.
+
+    Returns:
+        ``h [B, T, N]`` in the dtype of ``cand``: the same bits from every backend. Gradients of ``cand``, ``beta``,
+        ``alpha`` and ``h0`` are complete; a NaN in ``cand`` or ``beta`` writes NaN.
+    """
+    check_name(backend)
+    check_bmru(cand, beta, alpha, h0, reset)
+    if backend == "reference":
+        return reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=reset)
+    return torch.ops.multistable.bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, False, backend)[0]
+
+
+def latch_scan(
+    write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None, backend: str = "auto"
+) -> Tensor:
+    """States of a latch: ``h_t = value_t`` where ``write_t``, else ``h_{t-1}``.
+
+    Args:
+        write: ``[B, T, N]``, boolean, or zeros and ones in the dtype of ``value``; the latter receives the gradient
+            ``G_t (value_t - h_{t-1})``, with ``G_t`` the gradient that reaches ``h_t`` from all later steps.
+        value: ``[B, T, N]``.
+        h0, reset, backend: as in :func:`bmru_scan`.
+    """
+    check_name(backend)
+    check_latch(write, value, h0, reset)
+    if backend == "reference":
+        return reference.latch_scan(write, value, h0, reset=reset)
+    return torch.ops.multistable.latch_scan(write, value, h0, reset, False, backend)[0]
+
+
+def linear_scan(
+    a: Tensor, b: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None, backend: str = "auto"
+) -> Tensor:
+    """States of a linear recurrence, real or complex: ``h_t = a_t * h_{t-1} + b_t``.
+
+    Args:
+        a: coefficients, ``[B, T, N]``, or ``[N]`` if they do not change in time.
+        b: inputs, ``[B, T, N]``; complex if and only if ``a`` is.
+        h0, reset, backend: as in :func:`bmru_scan`.
+    """
+    check_name(backend)
+    check_linear(a, b, h0, reset)
+    if backend == "reference":
+        return reference.linear_scan(a, b, h0, reset=reset)
+    if not b.is_complex():
+        return torch.ops.multistable.linear_scan(a, b, h0, reset, False, False, backend)[0]
+    start = None if h0 is None else _to_pairs(h0)
+    h = torch.ops.multistable.linear_scan(_to_pairs(a), _to_pairs(b), start, reset, True, False, backend)[0]
+    return torch.complex(*h.chunk(2, dim=-1))
+
+
+def bmru_layer(
+    proj: Tensor,
+    alpha: Tensor,
+    h0: Tensor | None,
+    *,
+    alpha_surr: float,
+    reset: Tensor | None,
+    reverse: bool,
+    time_major: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor]:
+    """:func:`bmru_scan` for a layer: candidates and thresholds in one projection, and the last state apart.
+
+    ``proj [B, T, 2N]`` (``[T, B, 2N]`` if ``time_major``) -> ``h [B, T, N]`` (``[T, B, N]``), ``h_last [B, N]``. With
+    ``reverse`` the scan runs from the last step to the first; ``reset [B, T]`` then marks the states before a step in
+    that order.
+    """
+    if backend != "reference":
+        return torch.ops.multistable.bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend)
+    along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
+    turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
+    cand, beta = turned(along(proj)).chunk(2, dim=-1)
+    reset = None if reset is None else turned(reset)
+    h = reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=reset)
+    if h.shape[1] == 0:
+        h_last = cand.new_zeros(cand.shape[0], cand.shape[2]) if h0 is None else h0.to(cand.dtype)
+    else:
+        h_last = h[:, -1]
+    return along(turned(h)), h_last
+
+
+def explain(x: Tensor, backend: str = "auto") -> Choice:
+    """Which backend would scan tensors like ``x``, why, and why no faster one.
+
+    >>> print(explain(torch.zeros(2, 3, 4), backend="portable"))
+    portable: asked for by name (plain torch, runs on any device)
+    """
+    return choose(backend, x)
+
+
+def _to_pairs(x: Tensor) -> Tensor:
+    """Complex ``[..., N]`` to real ``[..., 2N]``: real parts, then imaginary parts."""
+    return torch.cat([x.real, x.imag], dim=-1)

@@ -1,0 +1,82 @@
+"""Refuse wrong input in one sentence that names the argument, what came and what was expected."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_bmru", "check_latch", "check_linear"]
+
+
+def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    _check_sequence("cand", cand)
+    _check_same("beta", beta, "cand", cand)
+    _check_shape("alpha", alpha, (cand.shape[2],), "[N], N as in cand")
+    _check_real("alpha", alpha)
+    _check_device("alpha", alpha, cand)
+    _check_state(cand, h0, reset)
+
+
+def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    _check_sequence("value", value)
+    _check_shape("write", write, value.shape, "that of value")
+    if write.dtype not in (torch.bool, value.dtype):
+        raise TypeError(f"write must be boolean or of value's dtype {value.dtype}, got {write.dtype}")
+    _check_device("write", write, value)
+    _check_state(value, h0, reset)
+
+
+def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    _check_sequence("b", b, complex_too=True)
+    if a.ndim == 1:
+        _check_shape("a", a, (b.shape[2],), "[N] or that of b")
+    else:
+        _check_shape("a", a, b.shape, "[N] or that of b")
+    if a.is_complex() != b.is_complex():
+        raise TypeError(f"a and b must both be real or both complex, got a {a.dtype} and b {b.dtype}")
+    if a.ndim == 3 and a.dtype != b.dtype:
+        raise TypeError(f"a must have b's dtype {b.dtype} when it changes in time, got {a.dtype}")
+    _check_device("a", a, b)
+    _check_state(b, h0, reset)
+
+
+def _check_sequence(name: str, x: Tensor, complex_too: bool = False) -> None:
+    if x.ndim != 3:
+        raise ValueError(f"{name} must have shape [B, T, N], got {list(x.shape)}")
+    if not (x.is_floating_point() or (complex_too and x.is_complex())):
+        raise TypeError(f"{name} must be floating point{' or complex' if complex_too else ''}, got {x.dtype}")
+
+
+def _check_same(name: str, x: Tensor, other_name: str, other: Tensor) -> None:
+    _check_shape(name, x, other.shape, f"that of {other_name}")
+    if x.dtype != other.dtype:
+        raise TypeError(f"{name} must have {other_name}'s dtype {other.dtype}, got {x.dtype}")
+    _check_device(name, x, other)
+
+
+def _check_shape(name: str, x: Tensor, shape: tuple[int, ...], meaning: str) -> None:
+    if x.shape != torch.Size(shape):
+        raise ValueError(f"{name} must have shape {list(shape)} ({meaning}), got {list(x.shape)}")
+
+
+def _check_real(name: str, x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {x.dtype}")
+
+
+def _check_device(name: str, x: Tensor, other: Tensor) -> None:
+    if x.device != other.device:
+        raise ValueError(f"{name} must be on {other.device} like the other tensors, got {x.device}")
+
+
+def _check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    """``h0 [B, N]`` real (complex where x is) and ``reset [B, T]`` boolean, on the device of ``x [B, T, N]``."""
+    B, T, N = x.shape
+    if h0 is not None:
+        _check_shape("h0", h0, (B, N), "[B, N]")
+        if h0.is_complex() != x.is_complex() or not (h0.is_floating_point() or h0.is_complex()):
+            raise TypeError(f"h0 must be {'complex' if x.is_complex() else 'floating point'}, got {h0.dtype}")
+        _check_device("h0", h0, x)
+    if reset is not None:
+        _check_shape("reset", reset, (B, T), "[B, T]")
+        if reset.dtype != torch.bool:
+            raise TypeError(f"reset must be boolean, got {reset.dtype}")
+        _check_device("reset", reset, x)

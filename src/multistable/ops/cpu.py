@@ -1,0 +1,223 @@
+"""The scans on the CPU: compiled loops over time, one thread per part of the batch or of the units.
+
+The kernels (``cpu_kernels.py``) release the GIL and run on plain threads, as many as torch uses. numba's own parallel
+loops would bring OpenMP along, by which a forked DataLoader worker is killed.
+
+Tensors are read in place whatever their strides of batch and time, so halves of a projection and time-major
+tensors cost no copy. The BMRU's forward compares bit patterns, so bfloat16 and float16, which numba does not know, move
+half the bytes; their backward and the linear recurrence go through float32.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from multistable.ops import cpu_kernels as kernels
+from multistable.ops.precision import wide
+
+__all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
+
+Rows = tuple[np.ndarray, int, int]  # flat array, stride of the batch, stride of time
+_BITS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
+_SMALL = 1 << 16  # elements below which handing work to a second thread (about 50 us) costs more than it brings
+
+
+def bmru_forward(
+    cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
+) -> None:
+    """Fill ``h [B, T, N]`` with the states of a BMRU; ``alpha [N]`` and ``h0 [B, N]`` have the dtype of ``cand``."""
+    inf = torch.tensor([math.inf], dtype=h.dtype).view(_BITS[h.itemsize]).numpy()
+    rows = [_rows(_bits(x), h) for x in (cand, beta, alpha, h0)]
+    _spread(kernels.bmru_forward, h, reverse, *rows, _flags(reset), _rows(_bits(h), h), inf)
+
+
+def bmru_backward(
+    grad_h: Tensor | None,
+    grad_last: Tensor | None,
+    cand: Tensor,
+    beta: Tensor,
+    alpha: Tensor,
+    h0: Tensor | None,
+    reset: Tensor | None,
+    h: Tensor,
+    grad_cand: Tensor,
+    grad_beta: Tensor,
+    *,
+    alpha_surr: float,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """Fill ``grad_cand, grad_beta [B, T, N]``; return the wide gradients of ``alpha [N]`` and ``h0 [B, N]``."""
+    dtype = wide(h.dtype)
+    out_cand, out_beta = _writable(grad_cand, dtype), _writable(grad_beta, dtype)
+    grad_alpha, grad_h0 = (h.new_empty(h.shape[0], h.shape[2], dtype=dtype) for _ in range(2))
+    slope = np.array(alpha_surr * math.pi, dtype=_numpy_dtype(dtype))[()]
+    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last, cand, beta, alpha, h0)]
+    outputs = [_rows(x, h, dtype) for x in (h, out_cand, out_beta, grad_alpha, grad_h0)]
+    _spread(kernels.bmru_backward, h, reverse, slope, *inputs, _flags(reset), *outputs)
+    _hand_over(out_cand, grad_cand)
+    _hand_over(out_beta, grad_beta)
+    return grad_alpha.sum(dim=0), grad_h0
+
+
+def latch_forward(
+    write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
+) -> None:
+    """Fill ``h [B, T, N]`` with the states of a latch; ``write`` is boolean."""
+    rows = _rows(write, h, torch.bool), _rows(_bits(value), h), _rows(_bits(h0), h)
+    _spread(kernels.latch_forward, h, reverse, *rows, _flags(reset), _rows(_bits(h), h))
+
+
+def latch_backward(
+    grad_h: Tensor | None,
+    grad_last: Tensor | None,
+    write: Tensor,
+    value: Tensor,
+    h0: Tensor | None,
+    reset: Tensor | None,
+    h: Tensor,
+    grad_write: Tensor | None,
+    grad_value: Tensor,
+    *,
+    reverse: bool,
+) -> Tensor:
+    """Fill ``grad_value`` and, unless None, ``grad_write [B, T, N]``; return the wide gradient of ``h0``."""
+    dtype = wide(h.dtype)
+    out_value = _writable(grad_value, dtype)
+    sink = h.new_empty(h.shape[2], dtype=dtype)  # one row that every step overwrites
+    out_write = sink if grad_write is None else _writable(grad_write, dtype)
+    grad_h0 = h.new_empty(h.shape[0], h.shape[2], dtype=dtype)
+    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last)]
+    saved = _rows(write, h, torch.bool), _rows(value, h, dtype), _rows(h0, h, dtype), _flags(reset)
+    outputs = [_rows(x, h, dtype) for x in (h, out_write, out_value, grad_h0)]
+    _spread(kernels.latch_backward, h, reverse, *inputs, *saved, *outputs)
+    _hand_over(out_value, grad_value)
+    if grad_write is not None:
+        _hand_over(out_write, grad_write)
+    return grad_h0
+
+
+def linear_forward(
+    a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, pairs: bool, reverse: bool
+) -> None:
+    """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
+    out = _writable(h, wide(h.dtype))
+    rows = [part for x in (a, b, h0) for part in _parts(x, out, pairs)]
+    kernel = kernels.pairs_forward if pairs else kernels.linear_forward
+    _spread(kernel, _half(h, pairs), reverse, *rows, _flags(reset), *_parts(out, out, pairs))
+    _hand_over(out, h)
+
+
+def linear_backward(
+    grad_h: Tensor | None,
+    grad_last: Tensor | None,
+    a: Tensor,
+    h0: Tensor | None,
+    reset: Tensor | None,
+    h: Tensor,
+    grad_b: Tensor,
+    *,
+    pairs: bool,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """Fill ``grad_b``; return the wide gradients of ``a`` (in a's shape) and of ``h0``."""
+    out = _writable(grad_b, wide(h.dtype))
+    grad_h0 = out.new_empty(h.shape[0], h.shape[2])
+    grad_a = out.new_zeros(h.shape if a.ndim == 3 else grad_h0.shape)
+    rows = [part for x in (grad_h, grad_last, a, h0) for part in _parts(x, out, pairs)]
+    outputs = [part for x in (h, grad_a, out, grad_h0) for part in _parts(x, out, pairs)]
+    kernel = kernels.pairs_backward if pairs else kernels.linear_backward
+    _spread(kernel, _half(h, pairs), reverse, *rows, _flags(reset), *outputs)
+    _hand_over(out, grad_b)
+    return grad_a if a.ndim == 3 else grad_a.sum(dim=0), grad_h0
+
+
+def _spread(kernel: Callable[..., None], h: Tensor, reverse: bool, *args: Any) -> None:
+    """Run ``kernel`` over all of ``h [B, T, N]``, cut into one span of sequences or of units per thread."""
+    B, T, N = h.shape
+    threads = torch.get_num_threads() if h.numel() >= _SMALL else 1
+    if threads <= B:
+        cuts = [B * i // threads for i in range(threads + 1)]
+        spans = [(lo, hi, 0, N) for lo, hi in pairwise(cuts)]
+    else:
+        width = max(16, -(-N // threads))  # whole cache lines
+        spans = [(0, B, lo, min(lo + width, N)) for lo in range(0, N, width)]
+    others = [_threads().submit(kernel, span, T, reverse, *args) for span in spans[1:]]
+    kernel(spans[0], T, reverse, *args)
+    for other in others:
+        other.result()
+
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="multistable")
+    return _pool
+
+
+def _forget_threads() -> None:
+    """A forked child has the pool but none of its threads."""
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def _rows(x: Tensor | None, like: Tensor, dtype: torch.dtype | None = None) -> Rows:
+    """``x`` of shape [B, T, N], [B, N] or [N] as rows; None is a row of zeros."""
+    if x is None:
+        x = torch.zeros(like.shape[-1], dtype=dtype or _BITS[like.itemsize])
+    x = x if dtype is None else x.to(dtype)
+    if x.stride(-1) != 1 and x.shape[-1] > 1:
+        x = x.contiguous()
+    batch, time = (*x.stride()[:-1], 0, 0)[:2]
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True))
+    flat = x.as_strided((extent + x.shape[-1] - 1,), (1,))
+    return flat.numpy(), batch, time
+
+
+def _parts(x: Tensor | None, like: Tensor, pairs: bool) -> list[Rows]:
+    """The rows of ``x`` in the dtype of ``like``, or, with ``pairs``, those of its real and of its imaginary half."""
+    halves = [x] if not pairs else [None, None] if x is None else x.to(like.dtype).chunk(2, dim=-1)
+    return [_rows(half, like, like.dtype) for half in halves]
+
+
+def _half(h: Tensor, pairs: bool) -> Tensor:
+    return h[..., : h.shape[-1] // 2] if pairs else h
+
+
+def _flags(reset: Tensor | None) -> Rows:
+    """``reset [B, T]`` as one flag per step; None is a single False."""
+    if reset is None:
+        return np.zeros(1, dtype=np.bool_), 0, 0
+    return reset.contiguous().flatten().numpy(), reset.shape[1], 1
+
+
+def _bits(x: Tensor | None) -> Tensor | None:
+    """The bit patterns of floats as unsigned integers."""
+    return None if x is None else x.view(_BITS[x.itemsize])
+
+
+def _writable(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x`` itself, or, for half precision, a wide tensor to be handed over afterwards."""
+    return x if x.dtype == dtype else torch.empty(x.shape, dtype=dtype)
+
+
+def _hand_over(source: Tensor, target: Tensor) -> None:
+    if source is not target:
+        target.copy_(source)
+
+
+def _numpy_dtype(dtype: torch.dtype) -> Any:
+    return np.float64 if dtype == torch.float64 else np.float32

@@ -1,0 +1,77 @@
+"""Which backend runs, and why."""
+
+import importlib
+import importlib.util
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+__all__ = ["BACKENDS", "BackendError", "Choice", "check_name", "choose", "load"]
+
+
+class BackendError(RuntimeError):
+    """An explicitly requested backend cannot serve the tensors at hand."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The backend that serves a tensor, the reason, and why each faster one was passed over."""
+
+    backend: str
+    reason: str
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        others = "".join(f"; not {name}: {why}" for name, why in self.refused.items())
+        return f"{self.backend}: {self.reason}{others}"
+
+
+def _cpu_refusal(device: torch.device, dtype: torch.dtype) -> str | None:
+    if device.type != "cpu":
+        return f"the tensors are on {device}"
+    if not _installed("numba"):
+        return "numba is not installed (pip install 'multistable[cpu]')"
+    return None
+
+
+# Fastest first: name -> (what it is, why it cannot serve, or None if it can).
+BACKENDS = {
+    "cpu": ("compiled loops on the CPU", _cpu_refusal),
+    "portable": ("plain torch, runs on any device", lambda device, dtype: None),
+    "reference": ("the definition, a Python loop over time", lambda device, dtype: None),
+}
+
+
+def check_name(backend: str) -> None:
+    if backend != "auto" and backend not in BACKENDS:
+        raise ValueError(f"backend must be 'auto' or one of {', '.join(map(repr, BACKENDS))}, got {backend!r}")
+
+
+def choose(backend: str, x: Tensor) -> Choice:
+    """Resolve ``backend`` for a tensor: ``"auto"`` takes the fastest that can serve, a name that one or none."""
+    check_name(backend)
+    refused = {}
+    for name, (description, refusal) in BACKENDS.items():
+        if backend not in ("auto", name):
+            continue
+        why = refusal(x.device, x.dtype)
+        if why is None:
+            return Choice(name, description if backend == "auto" else f"asked for by name ({description})", refused)
+        if backend == name:
+            raise BackendError(f"backend {name!r} cannot serve: {why}")
+        refused[name] = why
+    raise AssertionError("unreachable: the portable backend never refuses")
+
+
+@cache
+def load(backend: str) -> ModuleType:
+    """The module of a backend, imported when first used: numba takes a second to load, and torch alone must do."""
+    return importlib.import_module(f"multistable.ops.{backend}")
+
+
+@cache
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

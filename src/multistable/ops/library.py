@@ -1,0 +1,360 @@
+"""The scans as torch operators: shapes for tracing, gradients for autograd, a backend for the work.
+
+``torch.ops.multistable.*`` is what ``torch.compile`` and ``torch.export`` see::
+
+    bmru_scan     cand, beta [B, T, N], alpha [N]
+    bmru_layer    proj [B, T, 2N], cand then beta ([T, B, 2N] if time_major): one gradient of that shape, no split
+    latch_scan    write, value [B, T, N]
+    linear_scan   a [B, T, N] or [N], b [B, T, N]; with ``pairs`` the last axis holds real parts, then imaginary
+
+Each returns all states and a copy of the last one, whose gradient comes back apart: slicing it from the states would
+cost the backward two more passes over them. The backend is chosen inside the operator, where the real tensors are.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multistable.ops.dispatch import choose, load
+from multistable.ops.precision import wide
+
+_library = torch.library.Library("multistable", "DEF")
+
+
+def _define(schema: str, compute: Callable, fake: Callable, setup: Callable | None, backward: Callable) -> None:
+    """One operator: its schema, what it computes, the shapes of what it returns, and its gradient."""
+    name = schema.partition("(")[0]
+    _library.define(schema)
+    _library.impl(name, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"multistable::{name}", fake, lib=_library)
+    torch.library.register_autograd(f"multistable::{name}", backward, setup_context=setup, lib=_library)
+
+
+def _refuse_twice(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError("the compiled scans have no second derivative; backend='reference' has")
+
+
+def _backend(name: str, x: Tensor) -> Any:
+    return load(choose(name, x).backend)
+
+
+def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if x is None else x.to(dtype)
+
+
+def _without_absent(grads: tuple, ctx: Any, *optional: int) -> tuple:
+    """An input that was None or boolean takes no gradient."""
+    return tuple(None if i in optional and not ctx.needs_input_grad[i] else grad for i, grad in enumerate(grads))
+
+
+def _state_like(h: Tensor) -> Tensor:
+    return h.new_empty(h.shape[0], h.shape[2])
+
+
+def _last(h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
+    """The state after the scan, ``[B, N]``: a copy, because an operator's outputs must not share memory."""
+    if h.shape[1] == 0:
+        return torch.zeros_like(_state_like(h)) if h0 is None else h0.to(h.dtype, copy=True)
+    return h[:, 0 if reverse else -1].clone(memory_format=torch.contiguous_format)
+
+
+def _nothing(h: Tensor, grad_last: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The gradient of h0 when there is no timestep: the last state is h0 itself."""
+    zero = torch.zeros_like(_state_like(h), dtype=dtype)
+    return zero if grad_last is None or h.shape[1] else zero + grad_last
+
+
+# --- BMRU -------------------------------------------------------------------------------------------------------------
+
+
+def _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, h) -> Tensor:
+    """Fill ``h`` (a view in [B, T, N] order) and return the last state."""
+    h0 = _cast(h0, cand.dtype)
+    if h.numel():
+        _backend(backend, cand).bmru_forward(cand, beta, alpha.to(cand.dtype), h0, reset, h, reverse=reverse)
+    return _last(h, h0, reverse)
+
+
+def _bmru_backward(
+    grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend, grad_cand, grad_beta
+) -> tuple[Tensor, Tensor]:
+    """Fill the gradients of cand and beta, return those of alpha and h0 in the dtypes of these."""
+    if h.numel():
+        grad_alpha, grad_h0 = _backend(backend, cand).bmru_backward(
+            grad_h,
+            grad_last,
+            cand,
+            beta,
+            alpha.to(cand.dtype),
+            _cast(h0, cand.dtype),
+            reset,
+            h,
+            grad_cand,
+            grad_beta,
+            alpha_surr=alpha_surr,
+            reverse=reverse,
+        )
+    else:
+        grad_alpha, grad_h0 = torch.zeros_like(alpha), _nothing(h, grad_last, wide(h.dtype))
+    return grad_alpha.to(alpha.dtype), grad_h0.to(cand.dtype if h0 is None else h0.dtype)
+
+
+def _bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend):
+    h = torch.empty_like(cand, memory_format=torch.contiguous_format)
+    return h, _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, h)
+
+
+def _bmru_scan_fake(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend):
+    h = torch.empty_like(cand, memory_format=torch.contiguous_format)
+    return h, _state_like(h)
+
+
+def _bmru_scan_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
+    cand, beta, alpha, h0, reset, *ctx.options = inputs
+    ctx.save_for_backward(cand, beta, alpha, h0, reset, output[0])
+    ctx.set_materialize_grads(False)
+
+
+def _bmru_scan_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
+    grads = torch.ops.multistable.bmru_scan_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+    return *_without_absent(grads, ctx, 3), None, None, None, None
+
+
+def _bmru_scan_backward(grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend):
+    grad_cand, grad_beta = torch.empty_like(h), torch.empty_like(h)
+    out = grad_cand, grad_beta
+    rest = _bmru_backward(
+        grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend, grad_cand, grad_beta
+    )
+    return *out, *rest
+
+
+def _bmru_scan_backward_fake(grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend):
+    start = _state_like(h) if h0 is None else torch.empty_like(h0, memory_format=torch.contiguous_format)
+    return torch.empty_like(h), torch.empty_like(h), torch.empty_like(alpha), start
+
+
+def _batch_first(x: Any, time_major: bool) -> Any:
+    """A view in [B, T, N] order, of a tensor or of None."""
+    return x.transpose(0, 1) if time_major and x is not None else x
+
+
+def _bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend):
+    h = proj.new_empty(*proj.shape[:2], alpha.shape[0])
+    cand, beta = _batch_first(proj, time_major).chunk(2, dim=-1)
+    return h, _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, _batch_first(h, time_major))
+
+
+def _bmru_layer_fake(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend):
+    h = proj.new_empty(*proj.shape[:2], alpha.shape[0])
+    return h, _state_like(_batch_first(h, time_major))
+
+
+def _bmru_layer_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
+    proj, alpha, h0, reset, *ctx.options = inputs
+    ctx.save_for_backward(proj, alpha, h0, reset, output[0])
+    ctx.set_materialize_grads(False)
+
+
+def _bmru_layer_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
+    grads = torch.ops.multistable.bmru_layer_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+    return *_without_absent(grads, ctx, 2), None, None, None, None, None
+
+
+def _bmru_layer_backward(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_surr, reverse, time_major, backend):
+    grad_proj = proj.new_empty(proj.shape)
+    grad_h, h, both, out = (_batch_first(x, time_major) for x in (grad_h, h, proj, grad_proj))
+    rest = _bmru_backward(
+        grad_h,
+        grad_last,
+        *both.chunk(2, dim=-1),
+        alpha,
+        h0,
+        reset,
+        h,
+        alpha_surr,
+        reverse,
+        backend,
+        *out.chunk(2, dim=-1),
+    )
+    return grad_proj, *rest
+
+
+def _bmru_layer_backward_fake(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_surr, reverse, time_major, backend):
+    start = _state_like(_batch_first(h, time_major)) if h0 is None else h0.new_empty(h0.shape)
+    return proj.new_empty(proj.shape), torch.empty_like(alpha), start
+
+
+# --- latch ------------------------------------------------------------------------------------------------------------
+
+
+def _as_gate(write: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """A float gate as a boolean one; where the gate is NaN, NaN is written."""
+    if write.dtype == torch.bool:
+        return write, value
+    return write != 0, torch.where(write.isnan(), write, value)
+
+
+def _latch_scan(write, value, h0, reset, reverse, backend):
+    h = torch.empty_like(value, memory_format=torch.contiguous_format)
+    h0 = _cast(h0, value.dtype)
+    if h.numel():
+        write, value = _as_gate(write, value)
+        _backend(backend, value).latch_forward(write, value, h0, reset, h, reverse=reverse)
+    return h, _last(h, h0, reverse)
+
+
+def _latch_scan_fake(write, value, h0, reset, reverse, backend):
+    h = torch.empty_like(value, memory_format=torch.contiguous_format)
+    return h, _state_like(h)
+
+
+def _latch_scan_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
+    write, value, h0, reset, *ctx.options = inputs
+    ctx.save_for_backward(write, value, h0, reset, output[0])
+    ctx.set_materialize_grads(False)
+
+
+def _latch_scan_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
+    grads = torch.ops.multistable.latch_scan_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+    return *_without_absent(grads, ctx, 0, 2), None, None, None
+
+
+def _latch_scan_backward(grad_h, grad_last, write, value, h0, reset, h, reverse, backend):
+    grad_value = torch.empty_like(h)
+    grad_write = torch.empty_like(h) if write.is_floating_point() else None
+    if h.numel():
+        write, value = _as_gate(write, value)
+        grad_h0 = _backend(backend, value).latch_backward(
+            grad_h,
+            grad_last,
+            write,
+            value,
+            _cast(h0, value.dtype),
+            reset,
+            h,
+            grad_write,
+            grad_value,
+            reverse=reverse,
+        )
+    else:
+        grad_h0 = _nothing(h, grad_last, wide(h.dtype))
+    grad_write = h.new_empty(0) if grad_write is None else grad_write
+    return grad_write, grad_value, grad_h0.to(h.dtype if h0 is None else h0.dtype)
+
+
+def _latch_scan_backward_fake(grad_h, grad_last, write, value, h0, reset, h, reverse, backend):
+    start = _state_like(h) if h0 is None else h0.new_empty(h0.shape)
+    return torch.empty_like(h) if write.is_floating_point() else h.new_empty(0), torch.empty_like(h), start
+
+
+# --- linear -----------------------------------------------------------------------------------------------------------
+
+
+def _linear_scan(a, b, h0, reset, pairs, reverse, backend):
+    h = torch.empty_like(b, memory_format=torch.contiguous_format)
+    h0 = _cast(h0, b.dtype)
+    if h.numel():
+        _backend(backend, b).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
+    return h, _last(h, h0, reverse)
+
+
+def _linear_scan_fake(a, b, h0, reset, pairs, reverse, backend):
+    h = torch.empty_like(b, memory_format=torch.contiguous_format)
+    return h, _state_like(h)
+
+
+def _linear_scan_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
+    a, _, h0, reset, *ctx.options = inputs
+    ctx.save_for_backward(a, h0, reset, output[0])
+    ctx.set_materialize_grads(False)
+
+
+def _linear_scan_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
+    grads = torch.ops.multistable.linear_scan_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+    return *_without_absent(grads, ctx, 2), None, None, None, None
+
+
+def _linear_scan_backward(grad_h, grad_last, a, h0, reset, h, pairs, reverse, backend):
+    grad_b = torch.empty_like(h)
+    if h.numel():
+        grad_a, grad_h0 = _backend(backend, h).linear_backward(
+            grad_h, grad_last, a, _cast(h0, h.dtype), reset, h, grad_b, pairs=pairs, reverse=reverse
+        )
+    else:
+        grad_a, grad_h0 = torch.zeros_like(a), _nothing(h, grad_last, wide(h.dtype))
+    grad_a = grad_a.to(a.dtype).contiguous()
+    return grad_a, grad_b, grad_h0.to(h.dtype if h0 is None else h0.dtype)
+
+
+def _linear_scan_backward_fake(grad_h, grad_last, a, h0, reset, h, pairs, reverse, backend):
+    start = _state_like(h) if h0 is None else h0.new_empty(h0.shape)
+    return a.new_empty(a.shape), torch.empty_like(h), start
+
+
+_STATE = "Tensor? h0, Tensor? reset"
+_GRADS = "Tensor? grad_h, Tensor? grad_last"
+_BMRU = "float alpha_surr, bool reverse"
+
+_define(
+    f"bmru_scan(Tensor cand, Tensor beta, Tensor alpha, {_STATE}, {_BMRU}, str backend) -> (Tensor, Tensor)",
+    _bmru_scan,
+    _bmru_scan_fake,
+    _bmru_scan_setup,
+    _bmru_scan_autograd,
+)
+_define(
+    f"bmru_scan_backward({_GRADS}, Tensor cand, Tensor beta, Tensor alpha, {_STATE}, Tensor h, {_BMRU}, str backend)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    _bmru_scan_backward,
+    _bmru_scan_backward_fake,
+    None,
+    _refuse_twice,
+)
+_define(
+    f"bmru_layer(Tensor proj, Tensor alpha, {_STATE}, {_BMRU}, bool time_major, str backend) -> (Tensor, Tensor)",
+    _bmru_layer,
+    _bmru_layer_fake,
+    _bmru_layer_setup,
+    _bmru_layer_autograd,
+)
+_define(
+    f"bmru_layer_backward({_GRADS}, Tensor proj, Tensor alpha, {_STATE}, Tensor h, {_BMRU}, bool time_major,"
+    " str backend) -> (Tensor, Tensor, Tensor)",
+    _bmru_layer_backward,
+    _bmru_layer_backward_fake,
+    None,
+    _refuse_twice,
+)
+_define(
+    f"latch_scan(Tensor write, Tensor value, {_STATE}, bool reverse, str backend) -> (Tensor, Tensor)",
+    _latch_scan,
+    _latch_scan_fake,
+    _latch_scan_setup,
+    _latch_scan_autograd,
+)
+_define(
+    f"latch_scan_backward({_GRADS}, Tensor write, Tensor value, {_STATE}, Tensor h, bool reverse, str backend)"
+    " -> (Tensor, Tensor, Tensor)",
+    _latch_scan_backward,
+    _latch_scan_backward_fake,
+    None,
+    _refuse_twice,
+)
+_define(
+    f"linear_scan(Tensor a, Tensor b, {_STATE}, bool pairs, bool reverse, str backend) -> (Tensor, Tensor)",
+    _linear_scan,
+    _linear_scan_fake,
+    _linear_scan_setup,
+    _linear_scan_autograd,
+)
+_define(
+    f"linear_scan_backward({_GRADS}, Tensor a, {_STATE}, Tensor h, bool pairs, bool reverse, str backend)"
+    " -> (Tensor, Tensor, Tensor)",
+    _linear_scan_backward,
+    _linear_scan_backward_fake,
+    None,
+    _refuse_twice,
+)

@@ -1,0 +1,132 @@
+"""The definition: two recurrences as loops over time, differentiated by autograd.
+
+    latch     h_t = value_t  where write_t,  else h_{t-1}
+    linear    h_t = a_t * h_{t-1} + b_t
+
+The BMRU is a latch with ``write_t = |cand_t| >= |beta_t|`` and ``value_t = alpha * S(cand_t)``. Every other backend
+is tested against this file. ``reset_t`` sets the state to zero just before step t.
+
+Half precision is computed in float32 and rounded once at the end; a latch only selects, so its result is exact.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multistable.surrogate import derivative, sign
+
+__all__ = ["bmru_scan", "bmru_step", "latch_scan", "linear_scan"]
+
+
+def bmru_scan(
+    cand: Tensor,
+    beta: Tensor,
+    alpha: Tensor,
+    h0: Tensor | None = None,
+    *,
+    alpha_surr: float = 1.0,
+    reset: Tensor | None = None,
+) -> Tensor:
+    """States ``h [B, T, N]`` of a BMRU from ``cand, beta [B, T, N]``, ``alpha [N]``, ``h0 [B, N]``."""
+    h, hs = _start(cand, h0), []
+    c, b, level = _widen(cand), _widen(beta), _Round.apply(_widen(alpha), cand.dtype)
+    for t in range(cand.shape[1]):
+        h = _bmru_step(c[:, t], b[:, t], level, _restart(h, reset, t), alpha_surr)
+        hs.append(h)
+    return torch.stack(hs, dim=1).to(cand.dtype) if hs else torch.zeros_like(cand)
+
+
+def bmru_step(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor, *, alpha_surr: float = 1.0) -> Tensor:
+    """One timestep of the BMRU: ``cand, beta, h_prev [..., N]``, ``alpha [N]`` -> ``h [..., N]`` in cand's dtype."""
+    level, h_prev = (_Round.apply(_widen(x), cand.dtype) for x in (alpha, h_prev))
+    return _bmru_step(_widen(cand), _widen(beta), level, h_prev, alpha_surr).to(cand.dtype)
+
+
+def _bmru_step(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor, alpha_surr: float) -> Tensor:
+    write = _AtLeast.apply(cand.abs(), beta.abs(), alpha_surr)
+    side = torch.where(beta.isnan(), beta, sign(cand, alpha_surr))  # +1, -1, or NaN where either input is
+    return _Latch.apply(write, alpha * side, h_prev)
+
+
+def latch_scan(write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
+    """States ``h [B, T, N]`` of a latch; a float ``write`` of zeros and ones receives ``G_t (value_t - h_{t-1})``."""
+    dtype, h, hs = value.dtype, _start(value, h0), []
+    write, value = _widen(write), _widen(value)
+    if write.is_floating_point():
+        value = torch.where(write.isnan(), write, value)
+    for t in range(value.shape[1]):
+        h = _Latch.apply(write[:, t], value[:, t], _restart(h, reset, t))
+        hs.append(h)
+    return torch.stack(hs, dim=1).to(dtype) if hs else torch.zeros_like(value, dtype=dtype)
+
+
+def linear_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
+    """States ``h [B, T, N]`` of the linear recurrence, real or complex; ``a`` is ``[B, T, N]`` or constant, ``[N]``."""
+    dtype, h, hs = b.dtype, _start(b, h0), []
+    a, b = _widen(a), _widen(b)
+    for t in range(b.shape[1]):
+        h = (a if a.ndim == 1 else a[:, t]) * _restart(h, reset, t) + b[:, t]
+        hs.append(h)
+    return torch.stack(hs, dim=1).to(dtype) if hs else torch.zeros_like(b, dtype=dtype)
+
+
+def _widen(x: Tensor) -> Tensor:
+    """float16 and bfloat16 become float32; everything else stays."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _start(like: Tensor, h0: Tensor | None) -> Tensor:
+    """``h0`` rounded to the dtype of the scan, or zeros ``[B, N]``."""
+    if h0 is None:
+        return _widen(like.new_zeros(like.shape[0], like.shape[2]))
+    return _Round.apply(_widen(h0), like.dtype)
+
+
+def _restart(h: Tensor, reset: Tensor | None, t: int) -> Tensor:
+    """The state before step t: zero where ``reset`` says so (selected: an overflow must not outlive a reset)."""
+    return h if reset is None else torch.where(reset[:, t, None], torch.zeros_like(h), h)
+
+
+class _AtLeast(torch.autograd.Function):
+    """``x >= y`` as 0.0 or 1.0 (NaN is 1), with the surrogate gradient of ``heaviside(x - y)``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, alpha_surr: float) -> Tensor:
+        ctx.save_for_backward(x, y)
+        ctx.alpha_surr = alpha_surr
+        return (~(x < y)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, y = ctx.saved_tensors
+        grad = grads[0] * derivative(x - y, ctx.alpha_surr)
+        return grad, -grad, None
+
+
+class _Latch(torch.autograd.Function):
+    """``value`` where ``write``, else ``h_prev``: selected, never multiplied, with a gradient for ``write`` too."""
+
+    @staticmethod
+    def forward(ctx: Any, write: Tensor, value: Tensor, h_prev: Tensor) -> Tensor:
+        ctx.save_for_backward(write, value, h_prev)
+        return torch.where(write != 0, value, h_prev)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        write, value, h_prev = ctx.saved_tensors
+        (grad,), zero = grads, torch.zeros_like(value)
+        grad_write = grad * (value - h_prev) if write.is_floating_point() else None
+        return grad_write, torch.where(write != 0, grad, zero), torch.where(write != 0, zero, grad)
+
+
+class _Round(torch.autograd.Function):
+    """Round to ``dtype`` and back; the gradient passes in full precision."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.to(dtype).to(torch.promote_types(torch.float32, dtype) if not dtype.is_complex else dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None

@@ -1,0 +1,99 @@
+"""Step functions with a surrogate derivative: the two nonlinearities of the BMRU.
+
+Forward, a step; backward, the derivative of a smooth function of the same shape (eq. ``surrogate`` and
+``surr_func`` of the paper)::
+
+    heaviside(x) = 1 if x >= 0 else 0        d/dx := 1 / (1 + (alpha_surr * pi * x)^2)
+    sign(x)      = 1 if x >= 0 else -1       d/dx := 2 / (1 + (alpha_surr * pi * x)^2)
+    primitive(x) = atan(alpha_surr * pi * x) / (alpha_surr * pi) + 1/2
+
+``alpha_surr = 0`` is the straight-through estimator. At zero both steps are up, ``H(0) = 1`` and ``S(0) = +1``
+(also for ``-0.0``); NaN stays NaN.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["adapt", "derivative", "heaviside", "primitive", "sign"]
+
+
+def derivative(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
+    """``1 / (1 + (alpha_surr pi x)^2)``, the derivative that replaces that of the Heaviside function."""
+    return 1.0 / (1.0 + (alpha_surr * math.pi * x) ** 2)
+
+
+def primitive(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
+    """The smooth step whose derivative is :func:`derivative`; ``x + 1/2`` at ``alpha_surr = 0``."""
+    if alpha_surr == 0:
+        return x + 0.5
+    return torch.atan(alpha_surr * math.pi * x) / (alpha_surr * math.pi) + 0.5
+
+
+def heaviside(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
+    """``H(x)``: 1 where ``x >= 0``, 0 elsewhere, in the dtype of ``x``; backward :func:`derivative`."""
+    return _Step.apply(x, 0.0, alpha_surr)
+
+
+def sign(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
+    """``S(x)``: +1 where ``x >= 0``, -1 elsewhere, in the dtype of ``x``; backward twice :func:`derivative`."""
+    return _Step.apply(x, -1.0, alpha_surr)
+
+
+def adapt(spike: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Make a Heaviside function from a spiking library's surrogate, for use with :func:`~multistable.ops.latch_scan`.
+
+    ``spike`` is what ``snntorch.surrogate.atan()`` returns or a ``spikingjelly.activation_based.surrogate.ATan()``:
+    a callable that steps forward and has a derivative of its own backward. Only that derivative is taken. The
+    forward is ours, because their value at 0 differs (snntorch: H(0) = 0).
+
+    >>> step = adapt(lambda x: torch.sigmoid(4 * x))      # any differentiable callable will do
+    >>> step(torch.tensor([-1.0, 0.0, 1.0]))
+    tensor([0., 1., 1.])
+    """
+
+    def step(x: Tensor) -> Tensor:
+        return _AdaptedStep.apply(x, spike)
+
+    return step
+
+
+def _step(x: Tensor, low: float) -> Tensor:
+    """1 where ``x >= 0``, ``low`` where ``x < 0``, NaN where x is NaN."""
+    return torch.where(x >= 0, 1.0, torch.where(x < 0, low, x)).to(x.dtype)
+
+
+class _Step(torch.autograd.Function):
+    """A step from ``low`` to 1 at zero, whose height ``1 - low`` scales the surrogate derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: float, alpha_surr: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.low, ctx.alpha_surr = low, alpha_surr
+        return _step(x, low)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        return grads[0] * (1.0 - ctx.low) * derivative(x, ctx.alpha_surr), None, None
+
+
+class _AdaptedStep(torch.autograd.Function):
+    """The Heaviside function with the derivative of another callable."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, spike: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.spike = spike
+        return _step(x, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (grad_x,) = torch.autograd.grad(ctx.spike(x), x, grads[0])
+        return grad_x, None
