@@ -40,7 +40,7 @@ class BMRU(nn.Module):
     :math:`S(0) = 1`, and :math:`\odot` the Hadamard product. A unit either takes one of its two stable values
     :math:`\pm\alpha` or keeps its state *unchanged, for ever*: nothing decays, and the gradient through a kept state is
     exactly 1. No gate depends on the previous state, so all timesteps are computed in parallel. Backward, the
-    derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice that.
+    derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice.
 
     In a multi-layer BMRU the input of layer :math:`l \ge 2` is the state of the layer before, times dropout.
 
@@ -79,10 +79,13 @@ class BMRU(nn.Module):
         weight_ih_l[k]_reverse, bias_ih_l[k]_reverse, alpha_l[k]_reverse: those of the reverse direction.
 
     Where the paper is silent: weights and biases start as those of ``nn.Linear`` (uniform in
-    :math:`\pm 1/\sqrt{D}`), ``alpha`` at 1, ``h_0`` is 0. Where this differs from the paper: nowhere in the
-    equations; a NaN in a candidate or threshold counts as a write of NaN, so that a diverged model does not look like one that
-    remembers. Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate looks
-    at the state, and no ``proj_size``.
+    :math:`\pm 1/\sqrt{D}`), ``alpha`` at 1, ``h_0`` is 0.
+
+    Where this differs from the paper: nowhere in the equations. A NaN in a candidate or threshold counts as a write of
+    NaN, so that a diverged model does not look like one that remembers.
+
+    Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate looks at the state, and no
+    ``proj_size``.
 
     Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
     accumulate in float32.
