@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
@@ -29,9 +30,17 @@ class Choice:
         return f"{self.backend}: {self.reason}{others}"
 
 
+def _triton_refusal(device: torch.device, dtype: torch.dtype) -> str | None:
+    if not _installed("triton"):
+        return "triton is not installed"
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"the tensors are on {device.type}"
+    return None
+
+
 def _cpu_refusal(device: torch.device, dtype: torch.dtype) -> str | None:
     if device.type != "cpu":
-        return f"the tensors are on {device}"
+        return f"the tensors are on {device.type}"
     if not _installed("numba"):
         return "numba is not installed (pip install 'multistable[cpu]')"
     return None
@@ -39,6 +48,7 @@ def _cpu_refusal(device: torch.device, dtype: torch.dtype) -> str | None:
 
 # Fastest first: name -> (what it is, why it cannot serve, or None if it can).
 BACKENDS = {
+    "triton": ("fused kernels on the GPU", _triton_refusal),
     "cpu": ("compiled loops on the CPU", _cpu_refusal),
     "portable": ("plain torch, runs on any device", lambda device, dtype: None),
     "reference": ("the definition, a Python loop over time", lambda device, dtype: None),
@@ -68,7 +78,7 @@ def choose(backend: str, x: Tensor) -> Choice:
 
 @cache
 def load(backend: str) -> ModuleType:
-    """The module of a backend, imported when first used: numba takes a second to load, and torch alone must do."""
+    """The module of a backend, imported when first used: torch alone must do, and numba and triton take a second to load."""
     return importlib.import_module(f"multistable.ops.{backend}")
 
 

@@ -103,7 +103,7 @@ def linear_forward(
     a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, pairs: bool, reverse: bool
 ) -> None:
     """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
-    a, b = _numbers(a, pairs), _numbers(b, pairs)
+    a, b = _numbers(a.to(wide(b.dtype)), pairs), _numbers(b, pairs)
     h0 = b.new_zeros(b.shape[0], b.shape[2]) if h0 is None else _numbers(h0, pairs)
     a, b, reset = _flip(a, reverse), _flip(b, reverse), _flip(reset, reverse)
     h.copy_(_reals(_flip(_chunked_linear(a, b, h0, reset), reverse), pairs))
@@ -122,7 +122,7 @@ def linear_backward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """Fill ``grad_b``; return the wide gradients of ``a`` (in a's shape) and of ``h0``."""
-    a, states = _numbers(a, pairs), _numbers(h, pairs)
+    a, states = _numbers(a.to(wide(h.dtype)), pairs), _numbers(h, pairs)
     grad = torch.zeros_like(states) if grad_h is None else _numbers(grad_h, pairs)
     last = torch.zeros_like(states[:, 0]) if grad_last is None else _numbers(grad_last, pairs)
     start = None if h0 is None else _numbers(h0, pairs)
