@@ -17,11 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.precision import wide
+from multistable.ops.triton_latch import _load as _load_one
+from multistable.ops.triton_latch import _where
 from multistable.ops.triton_tiles import flags, make_plan, rows, states
 
 __all__ = ["linear_backward", "linear_forward"]
-
-_U_FORWARD, _U_BACKWARD = 8, 4
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -38,21 +38,26 @@ def _mul(a_re, a_im, b_re, b_im, PAIRS: tl.constexpr):
 
 
 @triton.jit
-def _load(p, half, mask, PAIRS: tl.constexpr, ACC: tl.constexpr):
-    """Real and imaginary parts; ``half`` lies between the two."""
-    re = tl.load(p, mask=mask, other=0.0).to(ACC)
+def _load(p, half, mask, PAIRS: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr = False):
+    """Real and imaginary parts; ``half`` lies between the two. EVEN: nothing lies outside."""
+    re = _load_one(p, mask, 0.0, EVEN).to(ACC)
     if PAIRS:
-        im = tl.load(p + half, mask=mask, other=0.0).to(ACC)
+        im = _load_one(p + half, mask, 0.0, EVEN).to(ACC)
     else:
         im = re
     return re, im
 
 
 @triton.jit
-def _store(p, half, re, im, mask, PAIRS: tl.constexpr):
-    tl.store(p, re.to(p.dtype.element_ty), mask=mask)
-    if PAIRS:
-        tl.store(p + half, im.to(p.dtype.element_ty), mask=mask)
+def _store(p, half, re, im, mask, PAIRS: tl.constexpr, EVEN: tl.constexpr = False):
+    if EVEN:
+        tl.store(p, re.to(p.dtype.element_ty))
+        if PAIRS:
+            tl.store(p + half, im.to(p.dtype.element_ty))
+    else:
+        tl.store(p, re.to(p.dtype.element_ty), mask=mask)
+        if PAIRS:
+            tl.store(p + half, im.to(p.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -85,38 +90,29 @@ def _pick(x, at):
 
 
 @triton.jit
-def _enter(c, ci, s, si, state, state_i, o_s, S: tl.constexpr, PAIRS: tl.constexpr, REVERSE: tl.constexpr):
-    """Products and ends of all strands [S, BN] and the state before the tile [1, BN] -> the state before each strand,
-    and after all of them; with REVERSE the strands follow each other backwards."""
+def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
+    """Products and ends of all strands [S, BN], in the order of the recurrence, and the state before the tile [1, BN] ->
+    the state before each strand, and after all of them."""
     if S == 1:
         before, before_i = state, state_i
         step, step_i = _mul(c, ci, state, state_i, PAIRS)
         after, after_i = step + s, step_i + si
     else:
         one, zero = tl.full(s.shape, 1.0, s.dtype), tl.zeros_like(s)
-        final = (o_s == (0 if REVERSE else S - 1))[:, None]
+        final = (tl.arange(0, S) == S - 1)[:, None]
         if PAIRS:
             bc, bci, bs, bsi, c, ci, s, si = tl.associative_scan(
-                (one, zero, zero, zero, c, ci, s, si), 0, _append_complex, reverse=REVERSE
+                (one, zero, zero, zero, c, ci, s, si), 0, _append_complex
             )
             before, before_i = _mul(bc, bci, state, state_i, PAIRS)
             before, before_i = before + bs, before_i + bsi
             after, after_i = _mul(_pick(c, final), _pick(ci, final), state, state_i, PAIRS)
             after, after_i = after + _pick(s, final), after_i + _pick(si, final)
         else:
-            bc, bs, c, s = tl.associative_scan((one, zero, c, s), 0, _append_real, reverse=REVERSE)
+            bc, bs, c, s = tl.associative_scan((one, zero, c, s), 0, _append_real)
             before, before_i = bc * state + bs, zero
             after, after_i = _pick(c, final) * state + _pick(s, final), state_i
     return before, before_i, after, after_i
-
-
-@triton.jit
-def _where(blocks, C, BN: tl.constexpr):
-    """Which sequence, chunk and units a program has."""
-    i = tl.program_id(0)
-    i_bc = i // blocks
-    o_n = (i % blocks) * BN + tl.arange(0, BN)
-    return (i_bc // C).to(tl.int64), i_bc % C, o_n
 
 
 # --- forward ----------------------------------------------------------------------------------------------------------
@@ -124,27 +120,31 @@ def _where(blocks, C, BN: tl.constexpr):
 
 @triton.jit
 def _forward_kernel(
-    a, a_b, a_t, b, b_b, b_t, start, reset, r_b, r_t, h, h_b, h_t, product, final, T, N, C, L, blocks,
+    a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
+    h, h_b, h_t, H_T: tl.constexpr, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, CONSTANT: tl.constexpr,
-    SUMMARY: tl.constexpr, ACC: tl.constexpr,
+    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero."""
+    a_t = a_t if A_T is None else A_T
+    b_t = b_t if B_T is None else B_T
+    h_t = h_t if H_T is None else H_T
     i_b, i_c, o_n = _where(blocks, C, BN)
     m_n = o_n < N
     W = N * (2 if PAIRS else 1)
     o_s = tl.arange(0, S)
     end = tl.minimum((i_c + 1) * L, T)
     first = (i_c * L + o_s * U).to(tl.int64)[:, None]
-    p_b = b + i_b * b_b + first * b_t + o_n[None, :]
-    p_h = h + i_b * h_b + first * h_t + o_n[None, :]
-    p_a = a + i_b * a_b + first * a_t + o_n[None, :]
+    p_b = b + i_b * b_b + first * b_t + o_n
+    p_h = h + i_b * h_b + first * h_t + o_n
+    p_a = a + i_b * a_b + first * a_t + o_n
     if CONSTANT:
-        ar, ai = _load(a + o_n[None, :], N, m_n[None, :], PAIRS, ACC)
+        ar, ai = _load(a + o_n, N, m_n, PAIRS, ACC)
         ar, ai = tl.broadcast_to(ar, [S, BN]), tl.broadcast_to(ai, [S, BN])
     state, state_i = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
     whole, whole_i = tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)
     if start is not None:
-        state, state_i = _load(start + (i_b * C + i_c) * W + o_n[None, :], N, m_n[None, :], PAIRS, ACC)
+        state, state_i = _load(start + (i_b * C + i_c) * W + o_n, N, m_n, PAIRS, ACC)
 
     for t in range(i_c * L, end, S * U):
         bs, bis, cs, cis, opens = (), (), (), (), ()
@@ -152,14 +152,18 @@ def _forward_kernel(
         for u in tl.static_range(U):
             o_t = t + o_s * U + u
             m_t = (o_t < end)[:, None]
-            mask = m_t & m_n[None, :]
-            br, bi = _load(p_b + u * b_t, N, mask, PAIRS, ACC)
+            mask = m_t & m_n
+            br, bi = _load(p_b + u * b_t, N, mask, PAIRS, ACC, EVEN)
             bs += (br,)
             bis += (bi,)
             if not CONSTANT:
-                ar, ai = _load(p_a + u * a_t, N, mask, PAIRS, ACC)
-            as_ += (tl.where(m_t, ar, 1.0),)  # behind the end nothing changes
-            ais += (tl.where(m_t, ai, 0.0),)
+                ar, ai = _load(p_a + u * a_t, N, mask, PAIRS, ACC, EVEN)
+            if not EVEN:  # behind the end nothing changes
+                ar_u, ai_u = tl.where(m_t, ar, 1.0), tl.where(m_t, ai, 0.0)
+            else:
+                ar_u, ai_u = ar, ai
+            as_ += (ar_u,)
+            ais += (ai_u,)
             if reset is not None:
                 p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
                 opens += (tl.load(p_r, mask=o_t < end, other=0)[:, None] == 0,)
@@ -178,25 +182,25 @@ def _forward_kernel(
             sis += (si,)
             cs += (c,)
             cis += (ci,)
-        before, before_i, state, state_i = _enter(c, ci, s, si, state, state_i, o_s, S, PAIRS, False)
+        before, before_i, state, state_i = _enter(c, ci, s, si, state, state_i, S, PAIRS)
         if SUMMARY:
-            _, _, whole, whole_i = _enter(c, ci, s * 0.0, si * 0.0, whole, whole_i, o_s, S, PAIRS, False)
+            _, _, whole, whole_i = _enter(c, ci, s * 0.0, si * 0.0, whole, whole_i, S, PAIRS)
         else:
             shut = tl.zeros([S, 1], tl.int1)
             for u in tl.static_range(U):
-                mask = (t + o_s * U + u < end)[:, None] & m_n[None, :]
+                mask = (t + o_s * U + u < end)[:, None] & m_n
                 hr, hi = _mul(cs[u], cis[u], before, before_i, PAIRS)
                 if reset is not None:
                     shut = shut | ~opens[u]
                     hr, hi = tl.where(shut, 0.0, hr), tl.where(shut, 0.0, hi)
-                _store(p_h + u * h_t, N, hr + ss[u], hi + sis[u], mask, PAIRS)
+                _store(p_h + u * h_t, N, hr + ss[u], hi + sis[u], mask, PAIRS, EVEN)
         p_b += S * U * b_t
         p_h += S * U * h_t
         p_a += S * U * a_t
     if SUMMARY:
-        p = (i_b * C + i_c) * W + o_n[None, :]
-        _store(product + p, N, whole, whole_i, m_n[None, :], PAIRS)
-        _store(final + p, N, state, state_i, m_n[None, :], PAIRS)
+        p = (i_b * C + i_c) * W + o_n
+        _store(product + p, N, whole, whole_i, m_n, PAIRS)
+        _store(final + p, N, state, state_i, m_n, PAIRS)
 
 
 @triton.jit
@@ -252,35 +256,41 @@ def _carry_kernel(
 
 @triton.jit
 def _backward_kernel(
-    g, g_b, g_t, into, a, a_b, a_t, h0, reset, r_b, r_t, h, h_b, h_t, grad_a, da_b, da_t, grad_b, db_b, db_t, grad_h0,
-    product, final, T, N, C, L, blocks,
+    g, g_b, g_t, G_T: tl.constexpr, into, a, a_b, a_t, A_T: tl.constexpr, h0, reset, r_b, r_t,
+    h, h_b, h_t, H_T: tl.constexpr, grad_a, da_b, da_t, DA_T: tl.constexpr, grad_b, db_b, db_t, DB_T: tl.constexpr,
+    grad_h0, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, CONSTANT: tl.constexpr,
-    SUMMARY: tl.constexpr, ACC: tl.constexpr,
+    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one chunk, from its last tile to its first; ``into [B, C, W]`` is what reaches its last state.
 
     A constant coefficient's gradient comes per chunk, ``grad_a [B * C, W]``. With SUMMARY only the chunk's product and
     what leaves it towards the past.
     """
+    g_t = g_t if G_T is None else G_T
+    a_t = a_t if A_T is None else A_T
+    h_t = h_t if H_T is None else H_T
+    da_t = da_t if DA_T is None else DA_T
+    db_t = db_t if DB_T is None else DB_T
     i_b, i_c, o_n = _where(blocks, C, BN)
     m_n = o_n < N
     W = N * (2 if PAIRS else 1)
-    o_s = tl.arange(0, S)
+    o_s = S - 1 - tl.arange(0, S)  # the latest strand first
     begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
     tiles = tl.cdiv(end - begin, S * U)
     first = (begin + (tiles - 1) * S * U + o_s * U).to(tl.int64)[:, None]
-    p_g = g + i_b * g_b + first * g_t + o_n[None, :]
-    p_h = h + i_b * h_b + (first - 1) * h_t + o_n[None, :]  # the state before each step
-    p_a = a + i_b * a_b + first * a_t + o_n[None, :]
-    p_da = grad_a + i_b * da_b + first * da_t + o_n[None, :]
-    p_db = grad_b + i_b * db_b + first * db_t + o_n[None, :]
+    p_g = g + i_b * g_b + first * g_t + o_n
+    p_h = h + i_b * h_b + (first - 1) * h_t + o_n  # the state before each step
+    p_a = a + i_b * a_b + first * a_t + o_n
+    p_da = grad_a + i_b * da_b + first * da_t + o_n
+    p_db = grad_b + i_b * db_b + first * db_t + o_n
     if CONSTANT:
-        ar, ai = _load(a + o_n[None, :], N, m_n[None, :], PAIRS, ACC)
+        ar, ai = _load(a + o_n, N, m_n, PAIRS, ACC)
         ar, ai = tl.broadcast_to(ar, [S, BN]), tl.broadcast_to(-ai, [S, BN])
     carry, carry_i = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
     whole, whole_i = tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)
     if into is not None:
-        carry, carry_i = _load(into + (i_b * C + i_c) * W + o_n[None, :], N, m_n[None, :], PAIRS, ACC)
+        carry, carry_i = _load(into + (i_b * C + i_c) * W + o_n, N, m_n, PAIRS, ACC)
     sum_a, sum_ai = tl.zeros([S, BN], ACC), tl.zeros([S, BN], ACC)
 
     for i in range(tiles):
@@ -289,15 +299,19 @@ def _backward_kernel(
         for u in tl.static_range(U):
             o_t = t + o_s * U + u
             m_t = (o_t < end)[:, None]
-            mask = m_t & m_n[None, :]
-            gr, gi = _load(p_g + u * g_t, N, mask, PAIRS, ACC)
+            mask = m_t & m_n
+            gr, gi = _load(p_g + u * g_t, N, mask, PAIRS, ACC, EVEN)
             gs += (gr,)
             gis += (gi,)
             if not CONSTANT:
-                ar, ai = _load(p_a + u * a_t, N, mask, PAIRS, ACC)
+                ar, ai = _load(p_a + u * a_t, N, mask, PAIRS, ACC, EVEN)
                 ai = -ai
-            as_ += (tl.where(m_t, ar, 1.0),)
-            ais += (tl.where(m_t, ai, 0.0),)
+            if not EVEN:
+                ar_u, ai_u = tl.where(m_t, ar, 1.0), tl.where(m_t, ai, 0.0)
+            else:
+                ar_u, ai_u = ar, ai
+            as_ += (ar_u,)
+            ais += (ai_u,)
             if not SUMMARY:
                 hr, hi = _load(p_h + u * h_t, N, mask & (o_t > 0)[:, None], PAIRS, ACC)
                 hs += (hr,)
@@ -308,35 +322,33 @@ def _backward_kernel(
         # Each strand from zero: what leaves it towards the past, and the product by which later gradients pass.
         q, qi = tl.zeros([S, BN], ACC), tl.zeros([S, BN], ACC)
         c, ci = tl.full([S, BN], 1.0, ACC), tl.zeros([S, BN], ACC)
-        for k in tl.static_range(U):
-            u: tl.constexpr = U - 1 - k
+        for u in tl.static_range(U - 1, -1, -1):
             q, qi = _mul(as_[u], ais[u], q + gs[u], qi + gis[u], PAIRS)
             c, ci = _mul(as_[u], ais[u], c, ci, PAIRS)
             if reset is not None:
                 q, qi = tl.where(opens[u], q, 0.0), tl.where(opens[u], qi, 0.0)
                 c, ci = tl.where(opens[u], c, 0.0), tl.where(opens[u], ci, 0.0)
-        q_in, q_in_i, carry, carry_i = _enter(c, ci, q, qi, carry, carry_i, o_s, S, PAIRS, True)
+        q_in, q_in_i, carry, carry_i = _enter(c, ci, q, qi, carry, carry_i, S, PAIRS)
         if SUMMARY:
-            _, _, whole, whole_i = _enter(c, ci, q * 0.0, qi * 0.0, whole, whole_i, o_s, S, PAIRS, True)
+            _, _, whole, whole_i = _enter(c, ci, q * 0.0, qi * 0.0, whole, whole_i, S, PAIRS)
         else:
-            for k in tl.static_range(U):
-                u: tl.constexpr = U - 1 - k
+            for u in tl.static_range(U - 1, -1, -1):
                 o_t = t + o_s * U + u
-                mask = (o_t < end)[:, None] & m_n[None, :]
+                mask = (o_t < end)[:, None] & m_n
                 total, total_i = q_in + gs[u], q_in_i + gis[u]
-                _store(p_db + u * db_t, N, total, total_i, mask, PAIRS)
+                _store(p_db + u * db_t, N, total, total_i, mask, PAIRS, EVEN)
                 hr, hi = hs[u], his[u]
                 if h0 is not None:
                     at_start = (o_t == 0)[:, None]
-                    h0r, h0i = _load(h0 + i_b * W + o_n[None, :], N, at_start & m_n[None, :], PAIRS, ACC)
+                    h0r, h0i = _load(h0 + i_b * W + o_n, N, at_start & m_n, PAIRS, ACC)
                     hr, hi = tl.where(at_start, h0r, hr), tl.where(at_start, h0i, hi)
                 if reset is not None:
                     hr, hi = tl.where(opens[u], hr, 0.0), tl.where(opens[u], hi, 0.0)
                 dar, dai = _mul(total, total_i, hr, -hi, PAIRS)
                 if CONSTANT:
-                    sum_a, sum_ai = sum_a + tl.where(mask, dar, 0.0), sum_ai + tl.where(mask, dai, 0.0)
+                    sum_a, sum_ai = sum_a + dar, sum_ai + dai  # masked lanes have h = 0
                 else:
-                    _store(p_da + u * da_t, N, dar, dai, mask, PAIRS)
+                    _store(p_da + u * da_t, N, dar, dai, mask, PAIRS, EVEN)
                 q_in, q_in_i = _mul(as_[u], ais[u], total, total_i, PAIRS)
                 if reset is not None:
                     q_in, q_in_i = tl.where(opens[u], q_in, 0.0), tl.where(opens[u], q_in_i, 0.0)
@@ -346,15 +358,15 @@ def _backward_kernel(
         p_da -= S * U * da_t
         p_db -= S * U * db_t
 
-    p = (i_b * C + i_c) * W + o_n[None, :]
+    p = (i_b * C + i_c) * W + o_n
     if SUMMARY:
-        _store(product + p, N, whole, whole_i, m_n[None, :], PAIRS)
-        _store(final + p, N, carry, carry_i, m_n[None, :], PAIRS)
+        _store(product + p, N, whole, whole_i, m_n, PAIRS)
+        _store(final + p, N, carry, carry_i, m_n, PAIRS)
     else:
         if CONSTANT:
-            _store(grad_a + p, N, tl.sum(sum_a, 0, keep_dims=True), tl.sum(sum_ai, 0, keep_dims=True), m_n[None, :], PAIRS)
+            _store(grad_a + p, N, tl.sum(sum_a, 0, keep_dims=True), tl.sum(sum_ai, 0, keep_dims=True), m_n, PAIRS)
         if i_c == 0:
-            _store(grad_h0 + i_b * W + o_n[None, :], N, carry, carry_i, m_n[None, :], PAIRS)
+            _store(grad_h0 + i_b * W + o_n, N, carry, carry_i, m_n, PAIRS)
 
 
 # --- host -------------------------------------------------------------------------------------------------------------
@@ -366,13 +378,13 @@ def linear_forward(
     """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
     B, T, W = h.shape
     N = W // 2 if pairs else W
-    plan = make_plan(B, T, N, b.itemsize, _U_FORWARD, h.device)
+    plan = make_plan(B, T, N, BN=32, U=8, warps=1, vector=4, device=h.device)
     constant = a.ndim == 1
-    coefficient = (a.contiguous(), 0, 0) if constant else rows(a, reverse)
+    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse)
     marks, out = flags(reset, reverse), rows(h, reverse)
     sizes = T, N, plan.C, plan.L, plan.blocks
     kind = {"PAIRS": pairs, "CONSTANT": constant, "ACC": _accumulator(h.dtype), "num_warps": plan.warps}
-    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U}
+    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even}
     inputs = *coefficient, *rows(b, reverse)
     start = states(h0)
     if plan.C > 1:
@@ -403,18 +415,18 @@ def linear_backward(
     """Fill ``grad_b``; return the wide gradients of ``a`` (in a's shape) and of ``h0``."""
     B, T, W = h.shape
     N = W // 2 if pairs else W
-    plan = make_plan(B, T, N, h.itemsize, _U_BACKWARD, h.device)
+    plan = make_plan(B, T, N, BN=32, U=4, warps=2, vector=4, device=h.device)
     constant = a.ndim == 1
-    coefficient = (a.contiguous(), 0, 0) if constant else rows(a, reverse)
+    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse)
     grad_h = torch.zeros_like(h) if grad_h is None else grad_h
     dtype = wide(h.dtype)
     grad_a = h.new_empty((B * plan.C, W) if constant else (B, T, W), dtype=dtype)
     grad_h0 = h.new_empty(B, W, dtype=dtype)
     saved = states(h0), *flags(reset, reverse), *rows(h, reverse)
-    outputs = *((grad_a, 0, 0) if constant else rows(grad_a, reverse)), *rows(grad_b, reverse), grad_h0
+    outputs = *((grad_a, 0, 0, 0) if constant else rows(grad_a, reverse)), *rows(grad_b, reverse), grad_h0
     sizes = T, N, plan.C, plan.L, plan.blocks
     kind = {"PAIRS": pairs, "CONSTANT": constant, "ACC": _accumulator(h.dtype), "num_warps": plan.warps}
-    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U}
+    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even}
     grad = rows(grad_h, reverse)
     into = states(grad_last)
     if plan.C > 1:
