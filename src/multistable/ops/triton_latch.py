@@ -5,8 +5,9 @@ Time is cut three times, so that nothing but the tensors themselves moves throug
 - *Chunks* run in parallel programs. Usually there is one per sequence; a batch too small to fill the GPU gets more, and
   each chunk is told the state that enters it: the last write before it, found by looking back from its beginning.
 - A program walks over its chunk in *tiles* of ``S * U`` steps and carries the state in registers.
-- Within a tile, S *strands* of U consecutive steps run side by side in the lanes of the warps. Each thread walks over its
-  U steps to find the last write, one scan over the S strands gives the state before each, and a second walk the rest.
+- Within a tile, S *strands* of U consecutive steps run side by side in the lanes of the warps. Each thread walks over
+  its U steps to find the last write, one scan over the S strands gives the state before each, and a second walk the
+  rest.
 
 All of it happens on bit patterns. A *word* of 32 bits holds one float32 or two neighbouring half-precision numbers
 (*fields*), of 64 bits one float64; magnitudes order like their bits, the comparison is a subtraction whose borrow stays
@@ -24,9 +25,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.triton_tiles import flags, make_plan, rows, states
+from multistable.ops.triton_tiles import Tile, flags, make_plan, rows, states
 
 __all__ = ["bmru_forward", "latch_forward"]
+
+# Measured on one H200 at (64, 2048, 256) and (256, 784, 256).
+_TILES = {
+    "few": Tile(BN=32, U=8, warps=1, vector=4, stages=3),
+    "many": Tile(BN=32, U=8, warps=4, vector=4, stages=3),
+    "few half": Tile(BN=32, U=4, warps=4, vector=4, stages=3),
+    "many half": Tile(BN=32, U=8, warps=2, vector=4, stages=1),
+}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -42,8 +51,8 @@ def _spread(signs, WIDTH: tl.constexpr):
 def _gate(x, y, level, BMRU: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr):
     """A mask of the fields that are written, and what is written.
 
-    From cand and beta, or from a latch's value and its mask. ``NAN`` added to a magnitude reaches the sign bit where the
-    number is NaN, and ``MAGNITUDE`` added to one where it is not zero.
+    From cand and beta, or from a latch's value and its mask. ``NAN`` added to a magnitude reaches the sign bit where
+    the number is NaN, and ``MAGNITUDE`` added to one where it is not zero.
     """
     MAGNITUDE: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1))
     if BMRU:
@@ -84,7 +93,7 @@ def _last(x, R: tl.constexpr):
 
 @triton.jit
 def _enter(seen, value, state, S: tl.constexpr):
-    """Each strand's last write [S, BN] and the state before the tile [1, BN] -> states before each strand and after all."""
+    """Each strand's last write [S, BN], the state before the tile [1, BN] -> states before each strand and after all."""
     if S == 1:
         return state, _pick(seen, value, state)
     else:
@@ -134,7 +143,7 @@ def _where(blocks, C, BN: tl.constexpr):
 def _forward_kernel(
     x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, alpha, start, reset, r_b, r_t,
     h, h_b, h_t, H_T: tl.constexpr, T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
     BMRU: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr,
 ):  # fmt: skip
     """States of one chunk; ``start [B, C, N]`` is the state that enters each chunk, or None for zeros."""
@@ -156,7 +165,7 @@ def _forward_kernel(
     if start is not None:
         state = tl.load(start + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
 
-    for t in range(i_c * L, end, S * U):
+    for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
         xs, ys, resets = (), (), ()
         for u in tl.static_range(U):
             o_t = t + o_s * U + u
@@ -199,7 +208,7 @@ def _last_write_kernel(
     BN: tl.constexpr, R: tl.constexpr,
     BMRU: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr,
 ):  # fmt: skip
-    """Each chunk's last write, ``found`` and ``value [B, C, N]``: read backwards, R rows at a time, until there is one."""
+    """Each chunk's last write, ``found`` and ``value [B, C, N]``: read backwards, R rows at a time, until found."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
     i_b, i_c, o_n = _where(blocks, C, BN)
     m_n = o_n < N
@@ -277,7 +286,7 @@ def _forward(
     kind = _words(h.dtype) | {"BMRU": alpha is not None}
     x, y, alpha, h0, h = _as_words(x, y, alpha, h0, h)
     B, T, N = h.shape
-    plan = make_plan(B, T, N, BN=32, U=8, warps=2, vector=4, device=h.device)
+    plan = make_plan(B, T, N, _TILES, kind["WIDTH"] == 16, h.device)
     inputs = *rows(x, reverse), *rows(y, reverse), alpha
     marks = flags(reset, reverse)
     sizes = T, N, plan.C, plan.L, plan.blocks
@@ -290,7 +299,7 @@ def _forward(
         _carry_kernel[(plan.blocks, B)](found, value, h0, start, N, plan.C, BN=plan.BN, BC=32, num_warps=1)
     _forward_kernel[(plan.programs,)](
         *inputs, start, *marks, *rows(h, reverse), *sizes,
-        BN=plan.BN, S=plan.S, U=plan.U, EVEN=plan.even, num_warps=plan.warps, **kind,
+        BN=plan.BN, S=plan.S, U=plan.U, EVEN=plan.even, STAGES=plan.stages, num_warps=plan.warps, **kind,
     )  # fmt: skip
 
 
@@ -307,7 +316,7 @@ def _words(dtype: torch.dtype) -> dict[str, Any]:
 def _as_words(
     x: Tensor, y: Tensor, alpha: Tensor | None, h0: Tensor | None, h: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor]:
-    """Views of integers; half precision in pairs if all tensors allow it, else one number in the low field of a word."""
+    """Views of integers; half precision in pairs if all tensors allow it, else one number in a word's low field."""
     alpha, h0 = states(alpha), states(h0)
     x, y = (z if z.stride(-1) == 1 or z.shape[-1] == 1 else z.contiguous() for z in (x, y))
     word = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}[h.itemsize]

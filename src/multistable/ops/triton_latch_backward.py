@@ -1,9 +1,9 @@
 """Latch and BMRU scans on a GPU (Triton): the gradients.
 
-Time is cut into chunks, tiles and strands as in ``triton_latch.py``, and everything runs from the last tile to the first.
-With ``G`` the gradient that reaches a state from its own step and all later ones, the gate of that step gets
-``G (value - h_prev)``, the value ``G`` where it was written, and the state before ``G`` where it was held. The states are
-recomputed from one row of ``h`` per strand.
+Time is cut into chunks, tiles and strands as in ``triton_latch.py``, and everything runs from the last tile to the
+first. With ``G`` the gradient that reaches a state from its own step and all later ones, the gate of that step gets
+``G (value - h_prev)``, the value ``G`` where it was written, and the state before ``G`` where it was held. The states
+are recomputed from one row of ``h`` per strand.
 """
 
 import math
@@ -15,9 +15,17 @@ from torch import Tensor
 
 from multistable.ops.precision import wide
 from multistable.ops.triton_latch import _load, _where
-from multistable.ops.triton_tiles import flags, make_plan, rows, states
+from multistable.ops.triton_tiles import Tile, flags, make_plan, rows, states
 
 __all__ = ["bmru_backward", "latch_backward"]
+
+# Measured on one H200 at (64, 2048, 256) and (256, 784, 256).
+_TILES = {
+    "few": Tile(BN=32, U=4, warps=2, vector=2, stages=3),
+    "many": Tile(BN=32, U=4, warps=2, vector=4, stages=3),
+    "few half": Tile(BN=32, U=4, warps=2, vector=4, stages=3),
+    "many half": Tile(BN=32, U=4, warps=2, vector=4, stages=3),
+}
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -59,7 +67,7 @@ def _store(p, value, mask, EVEN: tl.constexpr):
 
 @triton.jit
 def _join(open_, sum_, open_2, sum_2):
-    """Two stretches of time as one, the later first: what leaves the later one passes an open earlier one. Associative."""
+    """Two stretches of time as one, the later first: what leaves it passes an open earlier one. Associative."""
     return open_ & open_2, sum_2 + tl.where(open_2 != 0, sum_, 0.0)
 
 
@@ -110,10 +118,10 @@ def _backward_kernel(
     alpha, h0, reset, r_b, r_t, h, h_b, h_t, H_T: tl.constexpr,
     grad_x, dx_b, dx_t, DX_T: tl.constexpr, grad_y, dy_b, dy_t, DY_T: tl.constexpr, grad_alpha, grad_h0,
     T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
     BMRU: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, None for zero."""
+    """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None."""
     g_t = g_t if G_T is None else G_T
     x_t = x_t if X_T is None else X_T
     y_t = y_t if Y_T is None else Y_T
@@ -141,7 +149,7 @@ def _backward_kernel(
         carry = tl.load(into + (i_b * C + i_c) * N + o_n, mask=m_n, other=0.0).to(ACC)
     sum_alpha = tl.zeros([S, BN], ACC)
 
-    for i in range(tiles):
+    for i in tl.range(tiles, num_stages=STAGES):
         t = begin + (tiles - 1 - i) * S * U
         xs, ys, gs, resets, befores = (), (), (), (), ()
         for u in tl.static_range(U):
@@ -219,8 +227,8 @@ def _first_write_kernel(
 ):  # fmt: skip
     """What each chunk's gradient adds to the state that entered it: the sum of ``g`` before its first write.
 
-    ``passed [B, C, N]`` says that nothing in the chunk wrote, so that later chunks' gradients pass too. Reads forwards, R
-    rows at a time, until all units have written.
+    ``passed [B, C, N]`` says that nothing in the chunk wrote, so that later chunks' gradients pass too. Reads forwards,
+    R rows at a time, until all units have written.
     """
     i_b, i_c, o_n = _where(blocks, C, BN)
     m_n = o_n < N
@@ -335,7 +343,7 @@ def _backward(
     """The gradients of alpha per chunk ``[B * C, N]`` and of h0 ``[B, N]``."""
     B, T, N = h.shape
     dtype = wide(h.dtype)
-    plan = make_plan(B, T, N, BN=32, U=4, warps=2, vector=4, device=h.device)
+    plan = make_plan(B, T, N, _TILES, h.itemsize == 2, h.device)
     absent = None, 0, 0, None
     grad = absent if grad_h is None else rows(grad_h, reverse)
     inputs = *rows(x, reverse), *rows(y, reverse)
@@ -355,6 +363,6 @@ def _backward(
     outputs = *rows(grad_x, reverse), *(absent if grad_y is None else rows(grad_y, reverse))
     _backward_kernel[(plan.programs,)](
         *grad, into, *inputs, alpha, states(h0), *marks, *rows(h, reverse), *outputs, grad_alpha, grad_h0, *sizes,
-        BN=plan.BN, S=plan.S, U=plan.U, EVEN=plan.even, slope=slope, num_warps=plan.warps, **kind,
+        BN=plan.BN, S=plan.S, U=plan.U, EVEN=plan.even, STAGES=plan.stages, slope=slope, num_warps=plan.warps, **kind,
     )  # fmt: skip
     return grad_alpha, grad_h0

@@ -1,8 +1,8 @@
 """The linear recurrence ``h_t = a_t h_{t-1} + b_t`` on a GPU (Triton), real or complex, ``a`` constant or per step.
 
-Time is cut as in ``triton_latch.py``: chunks in parallel programs, tiles of S strands of U steps, the state in registers.
-A strand that starts from zero ends in ``h``, and one that starts from ``s`` in ``h + A s`` with ``A`` the product of its
-coefficients; two stretches ``(A1, h1)``, ``(A2, h2)`` compose to ``(A2 A1, A2 h1 + h2)``.
+Time is cut as in ``triton_latch.py``: chunks in parallel programs, tiles of S strands of U steps, the state in
+registers. A strand that starts from zero ends in ``h``, and one that starts from ``s`` in ``h + A s`` with ``A`` the
+product of its coefficients; two stretches ``(A1, h1)``, ``(A2, h2)`` compose to ``(A2 A1, A2 h1 + h2)``.
 
 Complex numbers come as real and imaginary parts apart, ``[..., 2N]``; in the real kernels the imaginary parts are never
 loaded or stored, and the compiler drops what is computed for them.
@@ -19,9 +19,24 @@ from torch import Tensor
 from multistable.ops.precision import wide
 from multistable.ops.triton_latch import _load as _load_one
 from multistable.ops.triton_latch import _where
-from multistable.ops.triton_tiles import flags, make_plan, rows, states
+from multistable.ops.triton_tiles import Tile, flags, make_plan, rows, states
 
 __all__ = ["linear_backward", "linear_forward"]
+
+# Measured on one H200 at (64, 2048, 256) and (256, 784, 256).
+_FORWARD_TILES = {
+    "few": Tile(BN=32, U=8, warps=1, vector=4, stages=3),
+    "many": Tile(BN=64, U=4, warps=2, vector=4, stages=2),
+    "few half": Tile(BN=32, U=8, warps=1, vector=4, stages=3),
+    "many half": Tile(BN=64, U=8, warps=1, vector=4, stages=2),
+}
+
+_BACKWARD_TILES = {
+    "few": Tile(BN=32, U=8, warps=1, vector=4, stages=2),
+    "many": Tile(BN=64, U=8, warps=1, vector=4, stages=2),
+    "few half": Tile(BN=32, U=8, warps=2, vector=4, stages=2),
+    "many half": Tile(BN=64, U=8, warps=1, vector=4, stages=2),
+}
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -42,10 +57,9 @@ def _load(p, half, mask, PAIRS: tl.constexpr, ACC: tl.constexpr, EVEN: tl.conste
     """Real and imaginary parts; ``half`` lies between the two. EVEN: nothing lies outside."""
     re = _load_one(p, mask, 0.0, EVEN).to(ACC)
     if PAIRS:
-        im = _load_one(p + half, mask, 0.0, EVEN).to(ACC)
+        return re, _load_one(p + half, mask, 0.0, EVEN).to(ACC)
     else:
-        im = re
-    return re, im
+        return re, re
 
 
 @triton.jit
@@ -91,8 +105,8 @@ def _pick(x, at):
 
 @triton.jit
 def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
-    """Products and ends of all strands [S, BN], in the order of the recurrence, and the state before the tile [1, BN] ->
-    the state before each strand, and after all of them."""
+    """Products and ends of all strands [S, BN], in the order of the recurrence, and the state before the tile [1, BN]
+    -> the state before each strand, and after all of them."""
     if S == 1:
         before, before_i = state, state_i
         step, step_i = _mul(c, ci, state, state_i, PAIRS)
@@ -123,7 +137,7 @@ def _forward_kernel(
     a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
     h, h_b, h_t, H_T: tl.constexpr, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, CONSTANT: tl.constexpr,
-    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr,
+    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero."""
     a_t = a_t if A_T is None else A_T
@@ -146,7 +160,7 @@ def _forward_kernel(
     if start is not None:
         state, state_i = _load(start + (i_b * C + i_c) * W + o_n, N, m_n, PAIRS, ACC)
 
-    for t in range(i_c * L, end, S * U):
+    for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
         bs, bis, cs, cis, opens = (), (), (), (), ()
         as_, ais = (), ()
         for u in tl.static_range(U):
@@ -223,7 +237,7 @@ def _carry_kernel(
     product, final, initial, start, N, C,
     BN: tl.constexpr, BC: tl.constexpr, PAIRS: tl.constexpr, REVERSE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """From each chunk's product and end to the state that enters each chunk, ``start [B, C, W]``; REVERSE: from the last."""
+    """From each chunk's product and end to the state that enters each, ``start [B, C, W]``; REVERSE: from the last."""
     i_b = tl.program_id(1).to(tl.int64)
     o_n = (tl.program_id(0) * BN + tl.arange(0, BN))[None, :]
     m_n = o_n < N
@@ -260,7 +274,7 @@ def _backward_kernel(
     h, h_b, h_t, H_T: tl.constexpr, grad_a, da_b, da_t, DA_T: tl.constexpr, grad_b, db_b, db_t, DB_T: tl.constexpr,
     grad_h0, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, CONSTANT: tl.constexpr,
-    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr,
+    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one chunk, from its last tile to its first; ``into [B, C, W]`` is what reaches its last state.
 
@@ -293,7 +307,7 @@ def _backward_kernel(
         carry, carry_i = _load(into + (i_b * C + i_c) * W + o_n, N, m_n, PAIRS, ACC)
     sum_a, sum_ai = tl.zeros([S, BN], ACC), tl.zeros([S, BN], ACC)
 
-    for i in range(tiles):
+    for i in tl.range(tiles, num_stages=STAGES):
         t = begin + (tiles - 1 - i) * S * U
         gs, gis, as_, ais, hs, his, opens = (), (), (), (), (), (), ()
         for u in tl.static_range(U):
@@ -378,13 +392,13 @@ def linear_forward(
     """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
     B, T, W = h.shape
     N = W // 2 if pairs else W
-    plan = make_plan(B, T, N, BN=32, U=8, warps=1, vector=4, device=h.device)
+    plan = make_plan(B, T, N, _FORWARD_TILES, h.itemsize == 2, h.device)
     constant = a.ndim == 1
     coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse)
     marks, out = flags(reset, reverse), rows(h, reverse)
     sizes = T, N, plan.C, plan.L, plan.blocks
     kind = {"PAIRS": pairs, "CONSTANT": constant, "ACC": _accumulator(h.dtype), "num_warps": plan.warps}
-    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even}
+    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even, "STAGES": plan.stages}
     inputs = *coefficient, *rows(b, reverse)
     start = states(h0)
     if plan.C > 1:
@@ -415,7 +429,7 @@ def linear_backward(
     """Fill ``grad_b``; return the wide gradients of ``a`` (in a's shape) and of ``h0``."""
     B, T, W = h.shape
     N = W // 2 if pairs else W
-    plan = make_plan(B, T, N, BN=32, U=4, warps=2, vector=4, device=h.device)
+    plan = make_plan(B, T, N, _BACKWARD_TILES, h.itemsize == 2, h.device)
     constant = a.ndim == 1
     coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse)
     grad_h = torch.zeros_like(h) if grad_h is None else grad_h
@@ -426,7 +440,7 @@ def linear_backward(
     outputs = *((grad_a, 0, 0, 0) if constant else rows(grad_a, reverse)), *rows(grad_b, reverse), grad_h0
     sizes = T, N, plan.C, plan.L, plan.blocks
     kind = {"PAIRS": pairs, "CONSTANT": constant, "ACC": _accumulator(h.dtype), "num_warps": plan.warps}
-    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even}
+    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even, "STAGES": plan.stages}
     grad = rows(grad_h, reverse)
     into = states(grad_last)
     if plan.C > 1:

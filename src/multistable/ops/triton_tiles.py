@@ -6,10 +6,25 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["Plan", "Rows", "flags", "make_plan", "rows", "states"]
+__all__ = ["Plan", "Rows", "Tile", "flags", "make_plan", "rows", "states"]
 
 _FILL = 16  # warps per multiprocessor below which sequences are cut into chunks
+_MANY = (
+    1 << 15
+)  # columns (sequences times words per step) from which there are programs enough to hide each other's waits
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one program computes at a time: ``BN`` columns by strands of ``U`` steps, ``vector`` columns per thread."""
+
+    BN: int
+    U: int
+    warps: int
+    vector: int
+    stages: int
+    """Tiles in flight: the next ones are on their way to shared memory while one is computed."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +35,7 @@ class Plan:
     S: int
     U: int
     warps: int
+    stages: int
     C: int
     """Chunks per sequence."""
     L: int
@@ -31,16 +47,25 @@ class Plan:
     """Whether tiles and blocks fill all of time and all columns, so that no access needs a mask."""
 
 
-def make_plan(B: int, T: int, N: int, *, BN: int, U: int, warps: int, vector: int, device: torch.device) -> Plan:
-    """``vector`` columns per thread and step, as many strands as fill the warps, as many chunks as fill the GPU."""
-    BN = min(BN, 1 << (N - 1).bit_length())
-    S = 32 * warps * vector // BN
-    blocks = -(-N // BN)
-    wanted = _FILL * _multiprocessors(device) // (B * blocks * warps)
+def make_plan(B: int, T: int, N: int, tiles: dict[str, Tile], half: bool, device: torch.device) -> Plan:
+    """As many strands as fill the warps, as many chunks as fill the GPU.
+
+    ``tiles`` has what measured best for few and for many columns in the batch, in full and in half precision.
+    """
+    tile = tiles[f"{'many' if B * N >= _MANY else 'few'}{' half' if half else ''}"]
+    BN = min(tile.BN, 1 << (N - 1).bit_length())
+    S = 32 * tile.warps * tile.vector // BN
+    blocks = _ceil(N, BN)
+    wanted = _FILL * _multiprocessors(device) // (B * blocks * tile.warps)
     C = max(1, min(wanted, T // _SHORTEST)) if wanted > 4 else 1
-    L = -(-(-(-T // C)) // (S * U)) * S * U
-    C = -(-T // L)
-    return Plan(BN, S, U, warps, C, L, blocks, programs=B * C * blocks, even=T % (S * U) == 0 and N % BN == 0)
+    L = _ceil(_ceil(T, C), S * tile.U) * S * tile.U
+    C = _ceil(T, L)
+    even = T % (S * tile.U) == 0 and N % BN == 0
+    return Plan(BN, S, tile.U, tile.warps, tile.stages, C, L, blocks, programs=B * C * blocks, even=even)
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
 
 
 @cache
