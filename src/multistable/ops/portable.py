@@ -7,7 +7,9 @@ A loop over T small operations is slow, so time is cut into about sqrt(T) chunks
     3. apply    give every step the state that entered its chunk   one operation on [B, T, N]
 
 Two steps of a latch compose to a latch, and two of a linear recurrence to a linear one (associativity), which is
-what makes step 2 right. The latch only selects, so its result has the same bits as the loop's.
+what makes step 2 right. The latch only selects, so its result has the same bits as the loop's. The linear recurrence
+multiplies the coefficients of a chunk: where that product overflows (it cannot for ``|a| <= 1``), a state of 0, which
+the loop would keep at 0, becomes NaN.
 
 The backward of both recurrences is the same recurrence with time reversed. With ``G_t`` the gradient that reaches
 ``h_t`` from step t and all later ones, ``G_t = grad_t + keep_{t+1} G_{t+1}`` for the latch and
