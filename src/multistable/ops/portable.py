@@ -130,13 +130,14 @@ def linear_backward(
     start = None if h0 is None else _numbers(h0, pairs)
 
     # The adjoint runs against the scan and uses the coefficient of the step after; 1 lets the last gradient in.
-    steps = a.conj().resolve_conj().expand(states.shape)
+    # Conjugates are computed, not flagged (`conj`): in the first call of a compiled graph torch ignores the flag.
+    steps = a.conj_physical().expand(states.shape)
     after = _shift(steps, torch.ones_like(last), not reverse)
     cut = None if reset is None else _shift(reset, torch.zeros_like(reset[:, 0]), not reverse)
     back = not reverse
     total = _flip(_chunked_linear(_flip(after, back), _flip(grad, back), last, _flip(cut, back)), back)
     grad_b.copy_(_reals(total, pairs))
-    grad_a = total * _previous(states, start, reset, reverse).conj()
+    grad_a = total * _previous(states, start, reset, reverse).conj_physical()
     first = -1 if reverse else 0
     grad_h0 = steps[:, first] * total[:, first]
     if reset is not None:
