@@ -209,7 +209,8 @@ class BMRU(nn.Module):
             time_major=not self.batch_first,
             backend=self.backend,
         )
-        return h, steps.at_last_segment(h) if reverse and steps.reset is not None else h_last
+        segments = reverse and steps.reset is not None and steps.reset.shape[1] > 0
+        return h, steps.at_last_segment(h) if segments else h_last
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One timestep: ``x [B, D]``, ``state [num_layers, B, N]`` (or both without B) -> ``h [B, N]``, new state.
