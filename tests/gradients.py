@@ -19,7 +19,10 @@ def weights_like(x: Tensor, seed: int = 1) -> Tensor:
 
 
 def gradients(
-    scan: Callable[..., Tensor | tuple[Tensor, ...]], inputs: dict[str, Any], names: list[str], through: tuple[int, ...] = (0,)
+    scan: Callable[..., Tensor | tuple[Tensor, ...]],
+    inputs: dict[str, Any],
+    names: list[str],
+    through: tuple[int, ...] = (0,),
 ) -> dict[str, Tensor]:
     """Gradients of the named inputs through the chosen outputs. An input without a gradient is an error."""
     leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
@@ -27,7 +30,10 @@ def gradients(
     outputs = scan(**(inputs | leaves))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     chosen = [outputs[i] for i in through]
-    found = torch.autograd.grad(chosen, list(leaves.values()), [weights_like(x, seed=i) for i, x in enumerate(chosen, 1)])
+    found = torch.autograd.grad(
+        chosen, list(leaves.values()), [weights_like(x, seed=i) for i, x in enumerate(chosen, 1)]
+    )
     for (name, leaf), grad in zip(leaves.items(), found, strict=True):
-        assert grad.dtype == leaf.dtype and grad.shape == leaf.shape, f"gradient of {name}: {grad.dtype} {grad.shape}"
+        assert grad.dtype == leaf.dtype, f"gradient of {name}: {grad.dtype}"
+        assert grad.shape == leaf.shape, f"gradient of {name}: {list(grad.shape)}"
     return dict(zip(names, found, strict=True))

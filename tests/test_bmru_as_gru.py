@@ -17,7 +17,13 @@ def constructors():
     """All combinations of num_layers, bias, batch_first, dropout and bidirectional."""
     for layers, bias, batch_first, both in itertools.product([1, 2], [True, False], [True, False], [True, False]):
         dropout = 0.3 if layers > 1 else 0.0
-        yield {"num_layers": layers, "bias": bias, "batch_first": batch_first, "dropout": dropout, "bidirectional": both}
+        yield {
+            "num_layers": layers,
+            "bias": bias,
+            "batch_first": batch_first,
+            "dropout": dropout,
+            "bidirectional": both,
+        }
 
 
 def option_ids(options):
@@ -52,7 +58,8 @@ def test_swapped_for_gru_a_model_trains(rnn_class):
     losses = []
     for _ in range(25):
         tags, summary = model(tokens, LENGTHS)
-        assert tags.shape == (4, 9, 3) and summary.shape == (4, 2)
+        assert tags.shape == (4, 9, 3)
+        assert summary.shape == (4, 2)
         loss = nn.functional.cross_entropy(tags.flatten(0, 1), tokens.flatten() % 3)
         loss = loss + nn.functional.cross_entropy(summary, tokens[:, 0] % 2)
         optimiser.zero_grad()
@@ -81,7 +88,8 @@ def test_shapes_are_those_of_gru(options, with_state):
             assert output.data.shape == expected.data.shape
             for name in ("batch_sizes", "sorted_indices", "unsorted_indices"):
                 a, b = getattr(output, name), getattr(expected, name)
-                assert (a is None) == (b is None) and (a is None or torch.equal(a, b)), name
+                assert (a is None) == (b is None), name
+                assert a is None or torch.equal(a, b), name
         else:
             assert output.shape == expected.shape
 
@@ -215,9 +223,11 @@ def test_state_dict_round_trip_and_deepcopy(tmp_path):
 
 def test_alpha_is_learnable_and_starts_at_one():
     rnn = BMRU(3, 5)
-    assert torch.equal(rnn.alpha_l0, torch.ones(5)) and rnn.alpha_l0.requires_grad
+    assert torch.equal(rnn.alpha_l0, torch.ones(5))
+    assert rnn.alpha_l0.requires_grad
     bound = 3**-0.5
-    assert rnn.weight_ih_l0.abs().max() <= bound and rnn.bias_ih_l0.abs().max() <= bound
+    assert rnn.weight_ih_l0.abs().max() <= bound
+    assert rnn.bias_ih_l0.abs().max() <= bound
 
 
 def test_repr_names_what_differs_from_the_defaults():

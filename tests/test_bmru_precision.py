@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from backends import DTYPES, FAST
 from torch import nn
 
+from backends import DTYPES, FAST
 from multistable import BMRU, BMRUCell
 
 every_fast_backend = pytest.mark.parametrize("backend", FAST)
@@ -19,7 +19,8 @@ def test_autocast_keeps_the_dtype_of_the_projection(backend):
     assert output.dtype == h_n.dtype == torch.bfloat16
     (output.float().sum() + h_n.float().square().sum()).backward()
     for name, tensor in [*rnn.named_parameters(), ("x", x), ("h0", h0)]:
-        assert tensor.grad is not None and tensor.grad.dtype == torch.float32, name
+        assert tensor.grad is not None, name
+        assert tensor.grad.dtype == torch.float32, name
         assert tensor.grad.isfinite().all(), name
 
 
@@ -94,4 +95,5 @@ def test_step_under_autocast_is_the_dtype_of_forward():
         output, state = rnn.step(x[0])
         expected, expected_n = rnn(x)
     assert output.dtype == state.dtype == expected.dtype == torch.bfloat16
-    assert torch.equal(state, expected_n) and torch.equal(output, expected[0])
+    assert torch.equal(state, expected_n)
+    assert torch.equal(output, expected[0])

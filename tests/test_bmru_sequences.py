@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from gradients import weights_like
 
+from gradients import weights_like
 from multistable import BMRU
 
 LENGTHS = [5, 9, 1, 7]
@@ -139,7 +139,8 @@ def test_sequences_of_length_zero_keep_the_initial_state(bidirectional):
     h0 = torch.randn(2 * len(rnn.suffixes), 2, 5).double()
     output, h_n = rnn(torch.randn(4, 2, 3).double(), h0, lengths=torch.tensor([0, 4]))
     assert torch.equal(h_n[:, 0], h0[:, 0])
-    assert (output[:, 0] == 0).all() and (output[:, 1] != 0).any()
+    assert (output[:, 0] == 0).all()
+    assert (output[:, 1] != 0).any()
 
 
 @every_direction
@@ -159,6 +160,7 @@ def test_empty_batch(bidirectional, batch_first):
     rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
     shape = (0, 4) if batch_first else (4, 0)
     output, h_n = rnn(torch.zeros(*shape, 3).double().requires_grad_())
-    assert output.shape == (*shape, 5 * len(rnn.suffixes)) and h_n.shape == (2 * len(rnn.suffixes), 0, 5)
+    assert output.shape == (*shape, 5 * len(rnn.suffixes))
+    assert h_n.shape == (2 * len(rnn.suffixes), 0, 5)
     output.sum().backward()
     assert (rnn.weight_ih_l0.grad == 0).all()

@@ -6,12 +6,12 @@ compiler (20 s a graph); one goes all the way.
 
 import pytest
 import torch
-from backends import FAST
-from nasty import bmru_inputs, latch_inputs
 from torch.export import Dim
-from tolerances import assert_close
 
+from backends import FAST
 from multistable import BMRU, ops
+from nasty import bmru_inputs, latch_inputs
+from tolerances import assert_close
 
 every_fast_backend = pytest.mark.parametrize("backend", FAST)
 
@@ -44,7 +44,7 @@ SCANS = {
 
 
 def with_gradients(function, arguments):
-    leaves = {k: x.clone().requires_grad_() for k, x in arguments.items() if not x.dtype == torch.bool}
+    leaves = {k: x.clone().requires_grad_() for k, x in arguments.items() if x.dtype != torch.bool}
     h = function(**(arguments | leaves))
     loss = (h * torch.linspace(1, 2, h.numel()).reshape(h.shape)).abs().sum()
     return [h.detach(), *torch.autograd.grad(loss, list(leaves.values()))]

@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 import torch
-from gradients import gradients
-from nasty import bmru_inputs
-from tolerances import assert_close
 from torch.utils.data import DataLoader, Dataset
 
+from gradients import gradients
 from multistable.ops import bmru_scan, cpu
+from nasty import bmru_inputs
+from tolerances import assert_close
 
 LARGE = (5, 129, 129)  # enough elements for more than one thread
 

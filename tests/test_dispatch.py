@@ -7,7 +7,9 @@ from multistable import BMRU
 from multistable.ops import BackendError, Choice, bmru_scan, cpu, dispatch, explain, portable
 
 x = torch.zeros(2, 3, 4)
-numba_is_missing = pytest.fixture(lambda monkeypatch: monkeypatch.setattr(dispatch, "_installed", lambda package: False))
+numba_is_missing = pytest.fixture(
+    lambda monkeypatch: monkeypatch.setattr(dispatch, "_installed", lambda package: False)
+)
 
 
 def record(monkeypatch, module):

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from backends import BACKENDS
-from nasty import bmru_inputs, latch_inputs
 
+from backends import BACKENDS
 from multistable import BMRU, BMRUCell
 from multistable.ops import bmru_scan, latch_scan, linear_scan
+from nasty import bmru_inputs, latch_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 

@@ -1,16 +1,16 @@
-"""``ops.bmru_layer``, the operator inside the layer: a packed projection, both layouts, both directions, the last state."""
+"""``ops.bmru_layer``, the operator inside the layer: one projection, both layouts, both directions, the last state."""
 
 from functools import partial
 
 import pytest
 import torch
+
 from backends import BACKENDS, DTYPES, FAST
 from gradients import gradients, weights_like
+from multistable.ops import bmru_layer, bmru_scan
 from nasty import SHAPES, VALUES, bmru_inputs, shape_ids
 from oracles import bmru_formulas
 from tolerances import assert_close, assert_same_bits
-
-from multistable.ops import bmru_layer, bmru_scan
 
 ARGUMENTS = ["proj", "alpha", "h0"]
 OUTPUTS = {"h": (0,), "h_last": (1,), "both": (0, 1)}

@@ -4,15 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from backends import BACKENDS, FAST, HALVES
-from gradients import gradients
 from hypothesis import given
 from hypothesis import strategies as st
+
+from backends import BACKENDS, FAST, HALVES
+from gradients import gradients
+from multistable.ops import linear_scan
 from nasty import LAYOUTS, SHAPES, shape_ids
 from oracles import linear_formula
 from tolerances import assert_close
-
-from multistable.ops import linear_scan
 
 ARGUMENTS = ["a", "b", "h0"]
 WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -177,6 +177,7 @@ def test_linear_scan_reset_after_an_overflow(backend, dtype, constant):
     assert_close(h[:, 19], torch.full((2, 5), 1e20, dtype=dtype))
 
 
+@pytest.mark.usefixtures("two_threads")
 @every_fast_backend
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 @pytest.mark.parametrize("B", [1, 5])

@@ -5,11 +5,11 @@ from math import inf, nan
 
 import pytest
 import torch
+
 from backends import BACKENDS, DTYPES
 from gradients import gradients
-from nasty import bmru_inputs
-
 from multistable.ops import bmru_layer, bmru_scan, latch_scan
+from nasty import bmru_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)

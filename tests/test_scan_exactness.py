@@ -1,14 +1,14 @@
-"""The promise: loop == parallel == chunks with carried state == single steps, bit for bit, in every backend and dtype."""
+"""The promise: loop == parallel == chunks with carried state == single steps, bit for bit, any backend and dtype."""
 
 import pytest
 import torch
-from backends import BACKENDS, DTYPES, FAST
 from hypothesis import given
 from hypothesis import strategies as st
+
+from backends import BACKENDS, DTYPES, FAST
+from multistable.ops import bmru_scan, bmru_step, latch_scan
 from nasty import LAYOUTS, SHAPES, VALUES, bmru_inputs, latch_inputs, shape_ids
 from tolerances import assert_same_bits
-
-from multistable.ops import bmru_scan, bmru_step, latch_scan
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 every_fast_backend = pytest.mark.parametrize("backend", FAST)
@@ -158,6 +158,7 @@ def test_bmru_scan_by_hand(backend, dtype):
     assert states.flatten().tolist() == h
 
 
+@pytest.mark.usefixtures("two_threads")
 @every_fast_backend
 @pytest.mark.parametrize("B", [1, 5])
 def test_bmru_scan_large_enough_for_threads(backend, B):

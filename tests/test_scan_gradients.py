@@ -4,15 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from backends import BACKENDS, FAST, HALVES
-from gradients import gradients, weights_like
 from hypothesis import given
 from hypothesis import strategies as st
+
+from backends import BACKENDS, FAST, HALVES
+from gradients import gradients, weights_like
+from multistable.ops import bmru_scan, latch_scan
 from nasty import LAYOUTS, SHAPES, VALUES, bmru_inputs, latch_inputs, shape_ids
 from oracles import bmru_formulas, bmru_paper, latch_formulas
 from tolerances import assert_close
-
-from multistable.ops import bmru_scan, latch_scan
 
 BMRU_ARGUMENTS = ["cand", "beta", "alpha", "h0"]
 LATCH_ARGUMENTS = ["write", "value", "h0"]
@@ -151,7 +151,8 @@ def test_bmru_scan_write_gets_a_gradient_where_nothing_is_written(backend):
     h = bmru_scan(cand, beta, alpha, backend=backend)
     h[:, 1].sum().backward()
     assert h.flatten().tolist() == [1.0, 1.0]
-    assert beta.grad is not None and cand.grad is not None
+    assert beta.grad is not None
+    assert cand.grad is not None
     # value - h_prev = -1 - 1, distance = -0.25; d|beta| = 1, d|cand| = -1
     slope = 1 / (1 + (torch.pi * 0.25) ** 2)
     assert beta.grad[0, 1, 0].item() == pytest.approx(2 * slope, rel=1e-12)
@@ -208,6 +209,7 @@ def test_latch_scan_gradient_is_that_of_the_formulas(argument, backend):
     assert_close(actual[argument], torch.from_numpy(expected[argument]))
 
 
+@pytest.mark.usefixtures("two_threads")
 @every_fast_backend
 @pytest.mark.parametrize("B", [1, 5])
 def test_bmru_scan_gradient_large_enough_for_threads(backend, B):

@@ -3,8 +3,8 @@
 import inspect
 
 import pytest
-from backends import FAST
 
+from backends import FAST
 from multistable import BMRU, BMRUCell, ops
 from multistable.ops import dispatch, portable, reference
 

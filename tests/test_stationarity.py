@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from backends import BACKENDS, DTYPES
 from hypothesis import given
 from hypothesis import strategies as st
-from nasty import VALUES, bmru_inputs, latch_inputs
-from tolerances import assert_same_bits
 
+from backends import BACKENDS, DTYPES
 from multistable import BMRU
 from multistable.ops import bmru_scan, latch_scan
+from nasty import VALUES, bmru_inputs, latch_inputs
+from tolerances import assert_same_bits
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -17,7 +17,9 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 def repeated(inputs, k):
     """Every step k times; a reset belongs to the first of them."""
-    stretched = {name: x.repeat_interleave(k, dim=1) for name, x in inputs.items() if name not in ("alpha", "h0", "reset")}
+    stretched = {
+        name: x.repeat_interleave(k, dim=1) for name, x in inputs.items() if name not in ("alpha", "h0", "reset")
+    }
     first = torch.arange(stretched[next(iter(stretched))].shape[1]) % k == 0
     reset = None if inputs["reset"] is None else inputs["reset"].repeat_interleave(k, dim=1) & first
     return inputs | stretched | {"reset": reset}

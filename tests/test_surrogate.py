@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from backends import DTYPES
 from torch import nn
 
+from backends import DTYPES
 from multistable.ops import latch_scan
 from multistable.surrogate import adapt, derivative, heaviside, primitive, sign
 
@@ -73,7 +73,8 @@ def test_gradient_is_finite_and_keeps_the_dtype(step, height, low, dtype):
     grad = gradient(step, x)
     assert grad.dtype == dtype
     assert grad.isfinite().all()
-    assert (grad >= 0).all() and grad.max() == height
+    assert (grad >= 0).all()
+    assert grad.max() == height
 
 
 def test_upstream_gradient_is_multiplied():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from backends import DTYPES
 from tolerances import RELATIVE, assert_close, assert_same_bits
 

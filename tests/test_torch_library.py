@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from backends import FAST
-from nasty import bmru_inputs, latch_inputs
 
+from backends import FAST
 from multistable import ops
+from nasty import bmru_inputs, latch_inputs
 
 every_fast_backend = pytest.mark.parametrize("backend", FAST)
 with_and_without_state = pytest.mark.parametrize("state", [True, False], ids=["h0-reset", "no-h0-no-reset"])
@@ -58,7 +58,10 @@ def named(operator, suffix=""):
 def backward_arguments(operator, arguments):
     """Cotangents, what the forward saved, its options."""
     h, h_last = named(operator)(*arguments)
-    name, (*tensors, reset) = operator.partition("-")[0], [x for x in arguments if not isinstance(x, float | bool | str)]
+    name, (*tensors, reset) = (
+        operator.partition("-")[0],
+        [x for x in arguments if not isinstance(x, float | bool | str)],
+    )
     options = [x for x in arguments if isinstance(x, float | bool | str)]
     if name == "linear_scan":
         del tensors[1]  # b is not saved
@@ -100,7 +103,7 @@ def test_second_derivative_is_refused(backend):
 
 
 def test_second_derivative_of_the_reference_exists():
-    """d/dalpha of dL/dbeta, where nothing is written: -2 alpha D(distance) sgn(beta) summed over later steps' weights."""
+    """One step that holds: dL/dbeta = -alpha D(|cand| - |beta|), and d/dalpha of that."""
     cand, beta = torch.full((1, 1, 1), 0.5).double(), torch.full((1, 1, 1), 1.0).double().requires_grad_()
     alpha = torch.full((1,), 1.5).double().requires_grad_()
     h = ops.bmru_scan(cand, beta, alpha, backend="reference")
@@ -112,7 +115,7 @@ def test_second_derivative_of_the_reference_exists():
 
 @pytest.mark.parametrize("name", ["bmru_scan", "latch_scan", "linear_scan", "bmru_layer"])
 def test_meta_tensors_give_shapes_without_work(name):
-    arguments = [a for key, make in OPERATORS.items() if key.startswith(name) for a in [make("auto", True)]][0]
+    arguments = next(a for key, make in OPERATORS.items() if key.startswith(name) for a in [make("auto", True)])
     real = named(name)(*arguments)
     meta = named(name)(*(x.to("meta") if isinstance(x, torch.Tensor) else x for x in arguments))
     assert [x.shape for x in meta] == [x.shape for x in real]

@@ -38,6 +38,8 @@ def assert_same_bits(actual: Tensor, expected: Tensor, name: str = "result") -> 
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
     assert actual.shape == expected.shape, f"{name}: shape {list(actual.shape)}, expected {list(expected.shape)}"
     integer = _INTEGERS[actual.dtype.itemsize]
-    bits = [torch.where(x.isnan(), torch.nan, x).contiguous().view(integer) for x in (actual.detach(), expected.detach())]
+    bits = [
+        torch.where(x.isnan(), torch.nan, x).contiguous().view(integer) for x in (actual.detach(), expected.detach())
+    ]
     different = bits[0] != bits[1]
     assert not different.any(), f"{name} differs at {different.nonzero()[:5].tolist()}"
