@@ -180,8 +180,8 @@ def test_linear_scan_reset_after_an_overflow(backend, dtype, constant):
 @pytest.mark.usefixtures("two_threads")
 @every_fast_backend
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
-@pytest.mark.parametrize("B", [1, 5])
-def test_linear_scan_large_enough_for_threads(backend, dtype, B):
-    inputs = linear_inputs(dtype, (B, 129, 513))
+@pytest.mark.parametrize("shape", [(1, 17, 4097), (5, 17, 1025)], ids=shape_ids)
+def test_linear_scan_large_enough_for_threads(backend, dtype, shape):
+    inputs = linear_inputs(dtype, shape)
     assert inputs["b"].numel() > 2**16
     assert_forward_and_gradients(inputs, backend)
