@@ -58,7 +58,7 @@ def gate_statistics(
         for suffix in rnn.suffixes:
             proj = rnn.project(x, layer, suffix, steps)
             cand, beta = proj.chunk(2, dim=-1)
-            writes = (cand.abs() >= beta.abs()).sum(dim=(0, 1))
+            writes = (~(cand.abs() < beta.abs())).sum(dim=(0, 1))  # NaN writes
             statistics.append(
                 GateStatistics(layer, suffix != "", writes / count, count / writes, writes == 0, writes == count)
             )

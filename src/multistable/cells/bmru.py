@@ -172,7 +172,7 @@ class BMRU(nn.Module):
             return sequences.run_unbatched(self, input, hx, reset, lengths)
         steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
         h0 = sequences.initial_states(self, input, steps.B, hx)
-        x, last = input, []
+        x, last = steps.zero_padding(input), []  # NaN there would reach the weights' gradient as 0 * NaN
         for layer in range(self.num_layers):
             if layer > 0 and self.dropout > 0:
                 x = F.dropout(x, self.dropout, self.training)
@@ -209,7 +209,8 @@ class BMRU(nn.Module):
             time_major=not self.batch_first,
             backend=self.backend,
         )
-        return h, steps.at_last_segment(h) if reverse and steps.reset is not None else h_last
+        segments = reverse and steps.reset is not None and steps.reset.shape[1] > 0
+        return h, steps.at_last_segment(h) if segments else h_last
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One timestep: ``x [B, D]``, ``state [num_layers, B, N]`` (or both without B) -> ``h [B, N]``, new state.

@@ -7,7 +7,9 @@ A loop over T small operations is slow, so time is cut into about sqrt(T) chunks
     3. apply    give every step the state that entered its chunk   one operation on [B, T, N]
 
 Two steps of a latch compose to a latch, and two of a linear recurrence to a linear one (associativity), which is
-what makes step 2 right. The latch only selects, so its result has the same bits as the loop's.
+what makes step 2 right. The latch only selects, so its result has the same bits as the loop's. The linear recurrence
+multiplies the coefficients of a chunk: where that product overflows (it cannot for ``|a| <= 1``), a state of 0, which
+the loop would keep at 0, becomes NaN.
 
 The backward of both recurrences is the same recurrence with time reversed. With ``G_t`` the gradient that reaches
 ``h_t`` from step t and all later ones, ``G_t = grad_t + keep_{t+1} G_{t+1}`` for the latch and
@@ -128,13 +130,14 @@ def linear_backward(
     start = None if h0 is None else _numbers(h0, pairs)
 
     # The adjoint runs against the scan and uses the coefficient of the step after; 1 lets the last gradient in.
-    steps = a.conj().resolve_conj().expand(states.shape)
+    # Conjugates are computed, not flagged (`conj`): in the first call of a compiled graph torch ignores the flag.
+    steps = a.conj_physical().expand(states.shape)
     after = _shift(steps, torch.ones_like(last), not reverse)
     cut = None if reset is None else _shift(reset, torch.zeros_like(reset[:, 0]), not reverse)
     back = not reverse
     total = _flip(_chunked_linear(_flip(after, back), _flip(grad, back), last, _flip(cut, back)), back)
     grad_b.copy_(_reals(total, pairs))
-    grad_a = total * _previous(states, start, reset, reverse).conj()
+    grad_a = total * _previous(states, start, reset, reverse).conj_physical()
     first = -1 if reverse else 0
     grad_h0 = steps[:, first] * total[:, first]
     if reset is not None:

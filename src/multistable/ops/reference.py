@@ -53,8 +53,6 @@ def latch_scan(write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset:
     """States ``h [B, T, N]`` of a latch; a float ``write`` of zeros and ones receives ``G_t (value_t - h_{t-1})``."""
     dtype, h, hs = value.dtype, _start(value, h0), []
     write, value = _widen(write), _widen(value)
-    if write.is_floating_point():
-        value = torch.where(write.isnan(), write, value)
     for t in range(value.shape[1]):
         h = _Latch.apply(write[:, t], value[:, t], _restart(h, reset, t))
         hs.append(h)
@@ -105,19 +103,26 @@ class _AtLeast(torch.autograd.Function):
 
 
 class _Latch(torch.autograd.Function):
-    """``value`` where ``write``, else ``h_prev``: selected, never multiplied, with a gradient for ``write`` too."""
+    """``value`` where ``write``, else ``h_prev``: selected, never multiplied, with a gradient for ``write`` too.
+
+    A gate of NaN writes NaN.
+    """
 
     @staticmethod
     def forward(ctx: Any, write: Tensor, value: Tensor, h_prev: Tensor) -> Tensor:
         ctx.save_for_backward(write, value, h_prev)
-        return torch.where(write != 0, value, h_prev)
+        return torch.where(write != 0, _written(write, value), h_prev)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         write, value, h_prev = ctx.saved_tensors
         (grad,), zero = grads, torch.zeros_like(value)
-        grad_write = grad * (value - h_prev) if write.is_floating_point() else None
+        grad_write = grad * (_written(write, value) - h_prev) if write.is_floating_point() else None
         return grad_write, torch.where(write != 0, grad, zero), torch.where(write != 0, zero, grad)
+
+
+def _written(write: Tensor, value: Tensor) -> Tensor:
+    return torch.where(write.isnan(), write, value) if write.is_floating_point() else value
 
 
 class _Round(torch.autograd.Function):

@@ -1,0 +1,166 @@
+"""Padding, lengths and segments of a layer: in float64, where projections of another shape flip no gate."""
+
+import pytest
+import torch
+
+from gradients import weights_like
+from multistable import BMRU
+
+LENGTHS = [5, 9, 1, 7]
+T = max(LENGTHS)
+
+every_direction = pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
+every_layout = pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
+
+
+def layer(**options):
+    return BMRU(3, 5, num_layers=2, dtype=torch.float64, **options)
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
+
+
+def padded(xs, side, junk):
+    """[T, B, 3] with junk where there is no sequence."""
+    x = torch.full((T, len(xs), 3), junk).double() + torch.randn(T, len(xs), 3).double()
+    for i, sequence in enumerate(xs):
+        where = slice(0, len(sequence)) if side == "right" else slice(T - len(sequence), T)
+        x[where, i] = sequence
+    return x
+
+
+@every_direction
+@every_layout
+@pytest.mark.parametrize("junk", [0.0, 100.0, torch.nan], ids=["zeros", "large", "nan"])
+def test_right_padding_never_changes_anything(bidirectional, batch_first, junk):
+    rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
+    xs = [torch.randn(n, 3).double() for n in LENGTHS]
+    h0 = torch.randn(2 * len(rnn.suffixes), 4, 5).double()
+    x = padded(xs, "right", junk)
+    output, h_n = rnn(x.transpose(0, 1) if batch_first else x, h0, lengths=torch.tensor(LENGTHS))
+    output = output.transpose(0, 1) if batch_first else output
+    for i, sequence in enumerate(xs):
+        alone, alone_n = rnn(sequence, h0[:, i])
+        close(h_n[:, i], alone_n)
+        close(output[: len(sequence), i], alone)
+        assert (output[len(sequence) :, i] == 0).all()
+
+
+@every_direction
+@every_layout
+@pytest.mark.parametrize("junk", [0.0, 100.0], ids=["zeros", "large"])
+def test_left_padding_never_changes_the_last_state(bidirectional, batch_first, junk):
+    rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
+    xs = [torch.randn(n, 3).double() for n in LENGTHS]
+    x, reset = padded(xs, "left", junk), torch.zeros(T, 4, dtype=torch.bool)
+    for i, n in enumerate(LENGTHS):
+        reset[T - n, i] = True
+    inputs = (x.transpose(0, 1), reset.transpose(0, 1)) if batch_first else (x, reset)
+    output, h_n = rnn(inputs[0], reset=inputs[1])
+    output = output.transpose(0, 1) if batch_first else output
+    for i, sequence in enumerate(xs):
+        alone, alone_n = rnn(sequence)
+        close(h_n[:, i], alone_n)
+        close(output[T - len(sequence) :, i], alone)
+
+
+@every_direction
+@pytest.mark.parametrize("junk", [0.0, 100.0, torch.nan], ids=["zeros", "large", "nan"])
+def test_right_padding_never_changes_a_gradient(bidirectional, junk):
+    rnn = layer(bidirectional=bidirectional)
+    xs = [torch.randn(n, 3).double() for n in LENGTHS]
+    output, h_n = rnn(padded(xs, "right", junk), lengths=torch.tensor(LENGTHS))
+    weights, weights_n = weights_like(output), weights_like(h_n)
+    ((output * weights).sum() + (h_n * weights_n).sum()).backward()
+    actual = [p.grad.clone() for p in rnn.parameters()]
+    rnn.zero_grad()
+    for i, sequence in enumerate(xs):
+        alone, alone_n = rnn(sequence)
+        ((alone * weights[: len(sequence), i]).sum() + (alone_n * weights_n[:, i]).sum()).backward()
+    for (name, parameter), found in zip(rnn.named_parameters(), actual, strict=True):
+        torch.testing.assert_close(found, parameter.grad, rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@every_direction
+@every_layout
+def test_segments_equal_separate_sequences(bidirectional, batch_first):
+    """Three sequences in a row, marked at their starts: outputs of each alone, h_n of the last."""
+    rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
+    parts = [torch.randn(n, 2, 3).double() for n in (4, 1, 6)]
+    reset = torch.zeros(11, 2, dtype=torch.bool)
+    reset[[0, 4, 5]] = True
+    turned = (lambda x: x.transpose(0, 1)) if batch_first else (lambda x: x)
+    output, h_n = rnn(turned(torch.cat(parts)), reset=turned(reset))
+    alone = [rnn(turned(part)) for part in parts]
+    close(turned(output), torch.cat([turned(o) for o, _ in alone]))
+    close(h_n, alone[-1][1])
+
+
+@every_direction
+def test_segments_differ_from_sequence_to_sequence(bidirectional):
+    rnn = layer(bidirectional=bidirectional)
+    x, reset = torch.randn(8, 2, 3).double(), torch.zeros(8, 2, dtype=torch.bool)
+    reset[3, 0] = reset[6, 1] = True
+    output, h_n = rnn(x, reset=reset)
+    for i, start in enumerate((3, 6)):
+        before, after = rnn(x[:start, i]), rnn(x[start:, i])
+        close(output[:, i], torch.cat([before[0], after[0]]))
+        close(h_n[:, i], after[1])
+
+
+def test_initial_state_enters_the_first_segment_forward_and_the_last_in_reverse():
+    rnn = BMRU(3, 5, bidirectional=True, dtype=torch.float64)
+    x, h0, reset = torch.randn(8, 2, 3).double(), torch.randn(2, 2, 5).double(), torch.zeros(8, 2, dtype=torch.bool)
+    reset[3] = True
+    output, _ = rnn(x, h0, reset=reset)
+    zero = torch.zeros_like(h0[:1])
+    close(output[:3], rnn(x[:3], torch.cat([h0[:1], zero]))[0])
+    close(output[3:], rnn(x[3:], torch.cat([zero, h0[1:]]))[0])
+
+
+@every_direction
+def test_reset_and_lengths_together(bidirectional):
+    """Marks in the padding do not count."""
+    rnn = layer(bidirectional=bidirectional)
+    x, lengths, reset = torch.randn(9, 2, 3).double(), torch.tensor([6, 9]), torch.zeros(9, 2, dtype=torch.bool)
+    reset[4], reset[8] = True, True
+    output, h_n = rnn(x, reset=reset, lengths=lengths)
+    alone, alone_n = rnn(x[4:6, 0])
+    close(output[4:6, 0], alone)
+    close(h_n[:, 0], alone_n)
+    assert (output[6:, 0] == 0).all()
+    close(h_n[:, 1], rnn(x[8:, 1])[1])
+
+
+@every_direction
+def test_sequences_of_length_zero_keep_the_initial_state(bidirectional):
+    rnn = layer(bidirectional=bidirectional)
+    h0 = torch.randn(2 * len(rnn.suffixes), 2, 5).double()
+    output, h_n = rnn(torch.randn(4, 2, 3).double(), h0, lengths=torch.tensor([0, 4]))
+    assert torch.equal(h_n[:, 0], h0[:, 0])
+    assert (output[:, 0] == 0).all()
+    assert (output[:, 1] != 0).any()
+
+
+@every_direction
+@pytest.mark.parametrize("marked", [False, True], ids=["no_reset", "reset"])
+def test_no_timesteps(bidirectional, marked):
+    rnn = layer(bidirectional=bidirectional)
+    h0 = torch.randn(2 * len(rnn.suffixes), 2, 5).double()
+    reset = torch.zeros(0, 2, dtype=torch.bool) if marked else None
+    output, h_n = rnn(torch.zeros(0, 2, 3).double(), h0, reset=reset)
+    assert output.shape == (0, 2, 5 * len(rnn.suffixes))
+    assert torch.equal(h_n, h0)
+
+
+@every_direction
+@every_layout
+def test_empty_batch(bidirectional, batch_first):
+    rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
+    shape = (0, 4) if batch_first else (4, 0)
+    output, h_n = rnn(torch.zeros(*shape, 3).double().requires_grad_())
+    assert output.shape == (*shape, 5 * len(rnn.suffixes))
+    assert h_n.shape == (2 * len(rnn.suffixes), 0, 5)
+    output.sum().backward()
+    assert (rnn.weight_ih_l0.grad == 0).all()

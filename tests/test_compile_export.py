@@ -1,0 +1,144 @@
+"""``torch.compile(fullgraph=True)`` and ``torch.export`` with a dynamic batch and a dynamic length.
+
+Most tests compile with ``aot_eager``, which traces forward and backward like the real thing and leaves out the C++
+compiler (20 s a graph); one goes all the way.
+"""
+
+import pytest
+import torch
+from torch.export import Dim
+
+from backends import FAST
+from multistable import BMRU, ops
+from nasty import bmru_inputs, latch_inputs
+from tolerances import assert_close
+
+every_fast_backend = pytest.mark.parametrize("backend", FAST)
+
+
+@pytest.fixture(autouse=True)
+def forget_graphs():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def scan_arguments(name, shape):
+    if name == "bmru_scan":
+        return bmru_inputs(torch.float64, shape=shape)
+    if name == "latch_scan":
+        return latch_inputs(torch.float64, shape=shape, gate="float")
+    x = bmru_inputs(torch.float64, shape=shape)
+    linear = {"a": x["cand"], "b": x["beta"], "h0": x["h0"], "reset": x["reset"]}
+    if name == "linear_scan-complex":
+        linear |= {k: torch.complex(linear[k], linear[k].flip(-1)) for k in ("a", "b", "h0")}
+    return linear
+
+
+SCANS = {
+    "bmru_scan": ops.bmru_scan,
+    "latch_scan": ops.latch_scan,
+    "linear_scan": ops.linear_scan,
+    "linear_scan-complex": ops.linear_scan,
+}
+
+
+def with_gradients(function, arguments):
+    leaves = {k: x.clone().requires_grad_() for k, x in arguments.items() if x.dtype != torch.bool}
+    h = function(**(arguments | leaves))
+    loss = (h * torch.linspace(1, 2, h.numel()).reshape(h.shape)).abs().sum()
+    return [h.detach(), *torch.autograd.grad(loss, list(leaves.values()))]
+
+
+@every_fast_backend
+@pytest.mark.parametrize("name", SCANS)
+def test_compile_scan(name, backend):
+    def scan(**arguments):
+        return SCANS[name](**arguments, backend=backend)
+
+    compiled = torch.compile(scan, fullgraph=True, dynamic=True, backend="aot_eager")
+    for shape in [(3, 17, 5), (2, 9, 7)]:
+        arguments = scan_arguments(name, shape)
+        for actual, expected in zip(with_gradients(compiled, arguments), with_gradients(scan, arguments), strict=True):
+            assert_close(actual, expected)
+
+
+def layer_and_gradients(rnn, x, h0):
+    rnn.zero_grad()
+    x = x.clone().requires_grad_()
+    output, h_n = rnn(x, h0)
+    (output.sum() + (2 * h_n).sum()).backward()
+    return [output, h_n, x.grad, *(p.grad for p in rnn.parameters())]
+
+
+@every_fast_backend
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
+def test_compile_layer_with_dynamic_shapes(backend, batch_first):
+    options = {"num_layers": 2, "bidirectional": True, "batch_first": batch_first, "dtype": torch.float64}
+    rnn = BMRU(3, 5, **options, backend=backend)
+    compiled = torch.compile(rnn, fullgraph=True, dynamic=True, backend="aot_eager")
+    for first, second in [(7, 4), (13, 2), (5, 9)]:
+        B = first if batch_first else second
+        x, h0 = torch.randn(first, second, 3).double(), torch.randn(4, B, 5).double()
+        expected = layer_and_gradients(rnn, x, h0)
+        for actual, wanted in zip(layer_and_gradients(compiled, x, h0), expected, strict=True):
+            assert_close(actual, wanted)
+
+
+def test_compile_layer_with_lengths_and_resets():
+    rnn = BMRU(3, 5, batch_first=True, bidirectional=True, dtype=torch.float64)
+    compiled = torch.compile(rnn, fullgraph=True, dynamic=True, backend="aot_eager")
+    for B, T in [(4, 9), (3, 12)]:
+        x, reset, lengths = torch.randn(B, T, 3).double(), torch.rand(B, T) < 0.2, torch.randint(1, T, (B,))
+        expected = rnn(x, reset=reset, lengths=lengths)
+        for actual, wanted in zip(compiled(x, reset=reset, lengths=lengths), expected, strict=True):
+            assert_close(actual, wanted)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_compile_layer_with_inductor():
+    rnn = BMRU(3, 5, dtype=torch.float64)
+    compiled = torch.compile(rnn, fullgraph=True, dynamic=True)
+    x, h0 = torch.randn(7, 4, 3).double(), torch.randn(1, 4, 5).double()
+    expected = layer_and_gradients(rnn, x, h0)
+    for actual, wanted in zip(layer_and_gradients(compiled, x, h0), expected, strict=True):
+        assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
+def test_export_layer_with_dynamic_batch_and_length(batch_first, bidirectional):
+    rnn = BMRU(3, 5, num_layers=2, batch_first=batch_first, bidirectional=bidirectional, dtype=torch.float64)
+    axes = {0: Dim("B"), 1: Dim("T")} if batch_first else {0: Dim("T"), 1: Dim("B")}
+    x = torch.randn(4, 6, 3).double()
+    program = torch.export.export(rnn, (x,), dynamic_shapes={"input": axes}).module()
+    for shape in [(4, 6), (2, 11), (9, 3)]:
+        x = torch.randn(*shape, 3).double()
+        for actual, expected in zip(program(x), rnn(x), strict=True):
+            assert_close(actual, expected)
+
+
+class Scan(torch.nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def forward(self, x, y, h0, reset):
+        if self.name == "bmru_scan":
+            return ops.bmru_scan(x, y, h0[0], h0, reset=reset)
+        return SCANS[self.name](x, y, h0, reset=reset)
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_export_scan_with_dynamic_batch_and_length(name):
+    B, T = Dim("B"), Dim("T")
+    shapes = {"x": {0: B, 1: T}, "y": {0: B, 1: T}, "h0": {0: B}, "reset": {0: B, 1: T}}
+
+    def inputs(shape):
+        arguments = scan_arguments(name, shape)
+        return [arguments[k] for k in arguments if k != "alpha"]
+
+    program = torch.export.export(Scan(name), tuple(inputs((3, 6, 5))), dynamic_shapes=shapes).module()
+    for shape in [(3, 6, 5), (2, 11, 5), (7, 4, 5)]:
+        x, y, h0, reset = inputs(shape)
+        assert_close(program(x, y, h0, reset), Scan(name)(x, y, h0, reset))

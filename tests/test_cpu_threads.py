@@ -1,0 +1,105 @@
+"""The compiled backend among threads and forked processes."""
+
+import os
+import signal
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from gradients import gradients
+from multistable.ops import bmru_scan, cpu
+from nasty import bmru_inputs
+from tolerances import assert_close
+
+LARGE = (5, 129, 129)  # enough elements for more than one thread
+
+
+@pytest.fixture(params=[1, 2, 3, 7])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("shape", [LARGE, (1, 513, 129), (2, 2049, 17), (3, 22000, 1)], ids=str)
+def test_bmru_scan_any_number_of_threads(threads, shape):
+    inputs = bmru_inputs(torch.float32, shape=shape)
+    assert inputs["cand"].numel() >= cpu._SMALL
+    portable, compiled = (partial(bmru_scan, backend=name) for name in ("portable", "cpu"))
+    assert torch.equal(compiled(**inputs), portable(**inputs))
+    names = ["cand", "beta", "alpha", "h0"]
+    actual, expected = gradients(compiled, inputs, names), gradients(portable, inputs, names)
+    for name in names:
+        assert_close(actual[name], expected[name], name)
+
+
+def test_bmru_scan_in_two_python_threads_at_once():
+    inputs = [bmru_inputs(torch.float32, shape=LARGE, seed=seed) for seed in range(8)]
+    expected = [bmru_scan(**x, backend="portable") for x in inputs]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(3):
+            found = pool.map(lambda x: bmru_scan(**x, backend="cpu"), inputs)
+            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+class Scans(Dataset):
+    """Each item is a scan made in the worker, on two threads of the backend's own pool.
+
+    torch's own threads do not survive a fork (OpenMP), so the worker gets one, as DataLoader arranges; only the backend
+    is told otherwise.
+    """
+
+    def __init__(self):
+        self.inputs = [bmru_inputs(torch.float32, shape=LARGE, seed=seed) for seed in range(4)]
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, i):
+        torch.set_num_threads(1)
+        torch.get_num_threads = lambda: 2  # in this process, which ends soon
+        return bmru_scan(**self.inputs[i], backend="cpu")
+
+
+def use_the_pool():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
+    torch.set_num_threads(before)
+    assert cpu._pool is not None
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_bmru_scan_in_a_forked_data_loader_worker():
+    use_the_pool()
+    scans = Scans()
+    loader = DataLoader(scans, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=30)
+    for x, h in zip(scans.inputs, loader, strict=True):
+        assert torch.equal(h, bmru_scan(**x, backend="portable"))
+
+
+@forks
+def test_bmru_scan_in_a_forked_child():
+    use_the_pool()
+    scans = Scans()
+    expected = bmru_scan(**scans.inputs[0], backend="portable")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:  # no assertion, no cleanup: the child must not run the parent's pytest
+        try:
+            signal.alarm(30)
+            right = torch.equal(scans[0], expected)
+        except BaseException:
+            right = False
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -1,0 +1,94 @@
+"""Which backend runs, why, and that a backend asked for by name is the one that runs."""
+
+import pytest
+import torch
+
+from multistable import BMRU
+from multistable.ops import BackendError, Choice, bmru_scan, cpu, dispatch, explain, portable
+
+x = torch.zeros(2, 3, 4)
+numba_is_missing = pytest.fixture(
+    lambda monkeypatch: monkeypatch.setattr(dispatch, "_installed", lambda package: False)
+)
+
+
+def record(monkeypatch, module):
+    """Count the calls of a backend's forward and let them through."""
+    calls, forward = [], module.bmru_forward
+
+    def recorded(*args, **kwargs):
+        calls.append(module.__name__)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(module, "bmru_forward", recorded)
+    return calls
+
+
+def test_explain_auto_on_the_cpu():
+    choice = explain(x)
+    assert isinstance(choice, Choice)
+    assert choice.backend == "cpu"
+    assert choice.reason
+
+
+def test_explain_auto_elsewhere():
+    choice = explain(x.to("meta"))
+    assert choice.backend == "portable"
+    assert "meta" in choice.refused["cpu"]
+    assert "not cpu: the tensors are on meta" in str(choice)
+
+
+@pytest.mark.usefixtures("numba_is_missing")
+def test_explain_auto_without_numba_says_so():
+    choice = explain(x)
+    assert choice.backend == "portable"
+    assert "numba is not installed" in choice.refused["cpu"]
+    assert "pip install" in str(choice)
+
+
+@pytest.mark.usefixtures("numba_is_missing")
+def test_explicit_backend_never_falls_back():
+    with pytest.raises(BackendError, match="backend 'cpu' cannot serve: numba is not installed"):
+        bmru_scan(x, x, torch.ones(4), backend="cpu")
+    with pytest.raises(BackendError, match="backend 'cpu' cannot serve"):
+        explain(x, backend="cpu")
+    with pytest.raises(BackendError, match="backend 'cpu' cannot serve"):
+        BMRU(4, 4, backend="cpu")(x)
+
+
+@pytest.mark.usefixtures("numba_is_missing")
+def test_auto_without_numba_runs_portable(monkeypatch):
+    calls = record(monkeypatch, portable)
+    bmru_scan(x, x, torch.ones(4))
+    assert calls == ["multistable.ops.portable"]
+
+
+def test_explicit_backend_refuses_a_foreign_device():
+    with pytest.raises(BackendError, match="the tensors are on meta"):
+        explain(x.to("meta"), backend="cpu")
+
+
+@pytest.mark.parametrize("module", [portable, cpu], ids=lambda m: m.__name__.rpartition(".")[2])
+def test_explicit_backend_is_the_one_that_runs(monkeypatch, module):
+    calls = record(monkeypatch, module)
+    name = module.__name__.rpartition(".")[2]
+    bmru_scan(x, x, torch.ones(4), backend=name)
+    BMRU(4, 4, backend=name)(x)
+    assert calls == [module.__name__] * 2
+
+
+def test_auto_runs_what_explain_says(monkeypatch):
+    calls = record(monkeypatch, cpu)
+    bmru_scan(x, x, torch.ones(4))
+    assert calls == [f"multistable.ops.{explain(x).backend}"]
+
+
+@pytest.mark.parametrize("name", dispatch.BACKENDS)
+def test_explain_by_name(name):
+    if name in ("cpu", "portable", "reference"):
+        assert str(explain(x, backend=name)).startswith(f"{name}: asked for by name (")
+
+
+def test_explain_refuses_an_unknown_name():
+    with pytest.raises(ValueError, match="backend must be 'auto' or one of"):
+        explain(x, backend="gpu")

@@ -1,0 +1,167 @@
+"""The promise: loop == parallel == chunks with carried state == single steps, bit for bit, any backend and dtype."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends import BACKENDS, DTYPES, FAST
+from multistable.ops import bmru_scan, bmru_step, latch_scan
+from nasty import LAYOUTS, SHAPES, VALUES, bmru_inputs, latch_inputs, shape_ids
+from tolerances import assert_same_bits
+
+every_backend = pytest.mark.parametrize("backend", BACKENDS)
+every_fast_backend = pytest.mark.parametrize("backend", FAST)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+every_gate = pytest.mark.parametrize("gate", ["boolean", "float"])
+
+sizes = st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(1, 9))
+cases = st.fixed_dictionaries(
+    {
+        "values": st.sampled_from(sorted(VALUES)),
+        "layout": st.sampled_from(sorted(LAYOUTS)),
+        "shape": sizes,
+        "seed": st.integers(0, 2**20),
+    }
+)
+
+
+def in_chunks(scan, inputs, cuts, **options):
+    """The scan of each chunk starts from the last state of the chunk before. ``inputs`` are [B, T, N] or constant."""
+    T = inputs["reset"].shape[1]
+    h, chunks = inputs["h0"], []
+    for start, end in zip([0, *cuts], [*cuts, T], strict=True):
+        along_time = {k: x[:, start:end] for k, x in inputs.items() if k not in ("alpha", "h0")}
+        rest = {"alpha": inputs["alpha"]} if "alpha" in inputs else {}
+        chunks.append(scan(**along_time, **rest, h0=h, **options))
+        h = chunks[-1][:, -1] if end > start else h
+    return torch.cat(chunks, dim=1)
+
+
+def in_steps(inputs):
+    """``bmru_step`` after ``bmru_step``."""
+    h, hs = inputs["h0"], []
+    for t in range(inputs["cand"].shape[1]):
+        h = torch.where(inputs["reset"][:, t, None], torch.zeros_like(h), h)
+        h = bmru_step(inputs["cand"][:, t], inputs["beta"][:, t], inputs["alpha"], h)
+        hs.append(h)
+    return torch.stack(hs, dim=1) if hs else torch.zeros_like(inputs["cand"])
+
+
+def filled(inputs, state_of):
+    """Explicit zeros and marks where h0 and reset are None."""
+    B, T, N = inputs[state_of].shape
+    h0 = inputs[state_of].new_zeros(B, N) if inputs["h0"] is None else inputs["h0"]
+    reset = torch.zeros(B, T, dtype=torch.bool) if inputs["reset"] is None else inputs["reset"]
+    return inputs | {"h0": h0, "reset": reset}
+
+
+def cuts_of(T):
+    return sorted({min(cut, T) for cut in (1, 2, T // 2, max(T - 1, 0))})
+
+
+@every_fast_backend
+@every_dtype
+@pytest.mark.parametrize("values", VALUES)
+def test_bmru_scan_values(backend, dtype, values):
+    inputs = bmru_inputs(dtype, values)
+    assert_same_bits(bmru_scan(**inputs, backend=backend), bmru_scan(**inputs, backend="reference"))
+
+
+@every_fast_backend
+@every_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=shape_ids)
+def test_bmru_scan_shapes(backend, dtype, shape):
+    inputs = bmru_inputs(dtype, shape=shape)
+    assert_same_bits(bmru_scan(**inputs, backend=backend), bmru_scan(**inputs, backend="reference"))
+
+
+@every_fast_backend
+@every_dtype
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bmru_scan_layouts(backend, dtype, layout):
+    inputs, plain = bmru_inputs(dtype, layout=layout), bmru_inputs(dtype)
+    assert_same_bits(inputs["cand"], plain["cand"], "cand")
+    assert_same_bits(bmru_scan(**inputs, backend=backend), bmru_scan(**plain, backend="reference"))
+
+
+@every_backend
+@every_dtype
+@given(case=cases, cuts=st.lists(st.integers(0, 40), max_size=4))
+def test_bmru_scan_loop_parallel_chunks_and_steps(backend, dtype, case, cuts):
+    inputs = bmru_inputs(dtype, **case)
+    expected = bmru_scan(**inputs, backend="reference")
+    assert_same_bits(bmru_scan(**inputs, backend=backend), expected, "whole")
+    inputs = filled(inputs, "cand")
+    cuts = sorted(min(cut, expected.shape[1]) for cut in cuts)
+    assert_same_bits(in_chunks(bmru_scan, inputs, cuts, backend=backend), expected, f"chunks {cuts}")
+    assert_same_bits(in_steps(inputs), expected, "steps")
+
+
+@every_backend
+@every_dtype
+@pytest.mark.parametrize("values", VALUES)
+def test_bmru_scan_chunks_and_steps(backend, dtype, values):
+    inputs = filled(bmru_inputs(dtype, values), "cand")
+    expected = bmru_scan(**inputs, backend="reference")
+    assert_same_bits(in_chunks(bmru_scan, inputs, cuts_of(17), backend=backend), expected, "chunks")
+    assert_same_bits(in_steps(inputs), expected, "steps")
+
+
+@every_fast_backend
+@every_dtype
+@every_gate
+@pytest.mark.parametrize("values", VALUES)
+def test_latch_scan_values(backend, dtype, gate, values):
+    inputs = latch_inputs(dtype, values, gate=gate)
+    assert_same_bits(latch_scan(**inputs, backend=backend), latch_scan(**inputs, backend="reference"))
+
+
+@every_fast_backend
+@every_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=shape_ids)
+def test_latch_scan_shapes(backend, dtype, shape):
+    inputs = latch_inputs(dtype, shape=shape)
+    assert_same_bits(latch_scan(**inputs, backend=backend), latch_scan(**inputs, backend="reference"))
+
+
+@every_backend
+@every_dtype
+@every_gate
+@given(case=cases, cuts=st.lists(st.integers(0, 40), max_size=4))
+def test_latch_scan_loop_parallel_and_chunks(backend, dtype, gate, case, cuts):
+    inputs = latch_inputs(dtype, gate=gate, **case)
+    expected = latch_scan(**inputs, backend="reference")
+    assert_same_bits(latch_scan(**inputs, backend=backend), expected, "whole")
+    cuts = sorted(min(cut, expected.shape[1]) for cut in cuts)
+    chunks = in_chunks(latch_scan, filled(inputs, "value"), cuts, backend=backend)
+    assert_same_bits(chunks, expected, f"chunks {cuts}")
+
+
+@every_backend
+@every_dtype
+def test_bmru_scan_by_hand(backend, dtype):
+    """One unit, every kind of step, against states worked out on paper."""
+    cand = [0.5, -2.0, 0.5, -1.0, 0.0, -0.0, 0.25, 3.0, 0.1]
+    beta = [1.0, -1.0, 1.0, 1.0, 1.0, 0.00, -4.0, 3.0, 1.0]
+    reset = [False, False, False, False, True, False, False, False, True]
+    h = [0.75, -1.5, -1.5, -1.5, 0.0, 1.5, 1.5, 1.5, 0.0]
+    column = lambda x: torch.tensor(x, dtype=dtype)[None, :, None]  # noqa: E731
+    states = bmru_scan(
+        column(cand),
+        column(beta),
+        torch.tensor([1.5], dtype=dtype),
+        torch.tensor([[0.75]], dtype=dtype),
+        reset=torch.tensor([reset]),
+        backend=backend,
+    )
+    assert states.flatten().tolist() == h
+
+
+@pytest.mark.usefixtures("two_threads")
+@every_fast_backend
+@pytest.mark.parametrize("shape", [(1, 17, 4097), (5, 17, 1025)], ids=shape_ids)
+def test_bmru_scan_large_enough_for_threads(backend, shape):
+    inputs = bmru_inputs(torch.float32, shape=shape)
+    assert inputs["cand"].numel() > 2**16
+    assert_same_bits(bmru_scan(**inputs, backend=backend), bmru_scan(**inputs, backend="reference"))

@@ -1,0 +1,45 @@
+"""One signature, several modules: backends can be exchanged without a look at their code."""
+
+import inspect
+
+import pytest
+
+from backends import FAST
+from multistable import BMRU, BMRUCell, ops
+from multistable.ops import dispatch, portable, reference
+
+OPERATIONS = portable.__all__
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_backends_share_signatures(operation, backend):
+    module = dispatch.load(backend)
+    assert set(module.__all__) == set(OPERATIONS)
+    assert inspect.signature(getattr(module, operation)) == inspect.signature(getattr(portable, operation))
+
+
+@pytest.mark.parametrize("scan", ["bmru_scan", "latch_scan", "linear_scan"])
+def test_reference_has_the_public_signature_without_backend(scan):
+    public, defined = inspect.signature(getattr(ops, scan)), inspect.signature(getattr(reference, scan))
+    parameters = [p for name, p in public.parameters.items() if name != "backend"]
+    assert public.parameters["backend"].default == "auto"
+    assert public.replace(parameters=parameters) == defined
+
+
+def test_every_backend_under_test_is_known():
+    assert set(FAST) <= set(dispatch.BACKENDS)
+
+
+@pytest.mark.parametrize("name", ops.__all__)
+def test_public_names_exist(name):
+    assert hasattr(ops, name)
+
+
+def test_constructors_start_like_those_of_torch():
+    """``nn.GRU(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)``, positionally too."""
+    words = ["self", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
+    assert list(inspect.signature(BMRU.__init__).parameters)[:8] == words
+    rnn = BMRU(3, 5, 2, False, True, 0.1, True)
+    assert (rnn.num_layers, rnn.bias, rnn.batch_first, rnn.dropout, rnn.bidirectional) == (2, False, True, 0.1, True)
+    assert list(inspect.signature(BMRUCell.__init__).parameters)[:4] == ["self", "input_size", "hidden_size", "bias"]

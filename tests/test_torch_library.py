@@ -1,0 +1,122 @@
+"""The operators as torch sees them: opcheck (schema, fake tensors, autograd, dynamic shapes) and second derivatives."""
+
+import pytest
+import torch
+
+from backends import FAST
+from multistable import ops
+from nasty import bmru_inputs, latch_inputs
+
+every_fast_backend = pytest.mark.parametrize("backend", FAST)
+with_and_without_state = pytest.mark.parametrize("state", [True, False], ids=["h0-reset", "no-h0-no-reset"])
+
+
+def leaf(x):
+    return x.detach().clone().requires_grad_() if x is not None and x.is_floating_point() else x
+
+
+def bmru_arguments(backend, state):
+    x = bmru_inputs(torch.float32, "plain" if state else "nothing_but_input", shape=(2, 5, 3))
+    return [x["cand"], x["beta"], x["alpha"], x["h0"], x["reset"], 1.0, False, backend]
+
+
+def layer_arguments(backend, state, time_major):
+    cand, beta, *rest = bmru_arguments(backend, state)
+    proj = torch.cat([cand, beta], dim=-1)
+    return [proj.transpose(0, 1).contiguous() if time_major else proj, *rest[:-1], time_major, backend]
+
+
+def latch_arguments(backend, state, gate):
+    x = latch_inputs(torch.float32, "plain" if state else "nothing_but_input", shape=(2, 5, 3), gate=gate)
+    return [x["write"], x["value"], x["h0"], x["reset"], False, backend]
+
+
+def linear_arguments(backend, state, pairs, constant):
+    cand, beta, alpha, h0, reset, *_ = bmru_arguments(backend, state)
+    double = lambda x: None if x is None else torch.cat([x, x / 2], dim=-1) if pairs else x  # noqa: E731
+    return [double(alpha if constant else cand), double(beta), double(h0), reset, pairs, False, backend]
+
+
+OPERATORS = {
+    "bmru_scan": bmru_arguments,
+    "bmru_layer-batch_first": lambda backend, state: layer_arguments(backend, state, False),
+    "bmru_layer-time_major": lambda backend, state: layer_arguments(backend, state, True),
+    "latch_scan-boolean": lambda backend, state: latch_arguments(backend, state, "boolean"),
+    "latch_scan-float": lambda backend, state: latch_arguments(backend, state, "float"),
+    "linear_scan-real": lambda backend, state: linear_arguments(backend, state, False, False),
+    "linear_scan-constant": lambda backend, state: linear_arguments(backend, state, False, True),
+    "linear_scan-pairs": lambda backend, state: linear_arguments(backend, state, True, False),
+    "linear_scan-pairs-constant": lambda backend, state: linear_arguments(backend, state, True, True),
+}
+every_operator = pytest.mark.parametrize("operator", OPERATORS)
+
+
+def named(operator, suffix=""):
+    return getattr(torch.ops.multistable, operator.partition("-")[0] + suffix).default
+
+
+def backward_arguments(operator, arguments):
+    """Cotangents, what the forward saved, its options."""
+    h, h_last = named(operator)(*arguments)
+    name, (*tensors, reset) = (
+        operator.partition("-")[0],
+        [x for x in arguments if not isinstance(x, float | bool | str)],
+    )
+    options = [x for x in arguments if isinstance(x, float | bool | str)]
+    if name == "linear_scan":
+        del tensors[1]  # b is not saved
+    return [torch.randn_like(h), torch.randn_like(h_last), *tensors, reset, h, *options]
+
+
+@every_operator
+@every_fast_backend
+@with_and_without_state
+def test_opcheck(operator, backend, state):
+    arguments = OPERATORS[operator](backend, state)
+    torch.library.opcheck(named(operator), [leaf(x) if isinstance(x, torch.Tensor) else x for x in arguments])
+
+
+@every_operator
+@every_fast_backend
+@with_and_without_state
+def test_opcheck_backward(operator, backend, state):
+    arguments = backward_arguments(operator, OPERATORS[operator](backend, state))
+    torch.library.opcheck(named(operator, "_backward"), arguments)
+
+
+@every_operator
+@every_fast_backend
+@pytest.mark.parametrize("absent", [0, 1], ids=["grad_h", "grad_last"])
+def test_opcheck_backward_with_one_gradient_absent(operator, backend, absent):
+    arguments = backward_arguments(operator, OPERATORS[operator](backend, True))
+    arguments[absent] = None
+    torch.library.opcheck(named(operator, "_backward"), arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@every_fast_backend
+def test_second_derivative_is_refused(backend):
+    cand, beta, alpha = (leaf(x) for x in bmru_arguments(backend, True)[:3])
+    h = ops.bmru_scan(cand, beta, alpha, backend=backend)
+    (grad,) = torch.autograd.grad(h.sum(), cand, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"no second derivative; backend='reference' has"):
+        grad.sum().backward()
+
+
+def test_second_derivative_of_the_reference_exists():
+    """One step that holds: dL/dbeta = -alpha D(|cand| - |beta|), and d/dalpha of that."""
+    cand, beta = torch.full((1, 1, 1), 0.5).double(), torch.full((1, 1, 1), 1.0).double().requires_grad_()
+    alpha = torch.full((1,), 1.5).double().requires_grad_()
+    h = ops.bmru_scan(cand, beta, alpha, backend="reference")
+    (grad,) = torch.autograd.grad(h.sum(), beta, create_graph=True)
+    slope = 1 / (1 + (torch.pi * 0.5) ** 2)
+    assert grad.item() == pytest.approx(-1.5 * slope, rel=1e-12)
+    assert torch.autograd.grad(grad.sum(), alpha)[0].item() == pytest.approx(-slope, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["bmru_scan", "latch_scan", "linear_scan", "bmru_layer"])
+def test_meta_tensors_give_shapes_without_work(name):
+    arguments = next(a for key, make in OPERATORS.items() if key.startswith(name) for a in [make("auto", True)])
+    real = named(name)(*arguments)
+    meta = named(name)(*(x.to("meta") if isinstance(x, torch.Tensor) else x for x in arguments))
+    assert [x.shape for x in meta] == [x.shape for x in real]
+    assert [x.stride() for x in meta] == [x.stride() for x in real]

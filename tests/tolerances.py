@@ -1,0 +1,45 @@
+"""How equal is equal: one table, relative to the norm of a float64 reference, and the two comparisons that use it.
+
+A half-precision result is computed in float32 and rounded once, which costs half an eps; what was read back from
+half-precision states (the gradient of a linear scan's coefficients) costs another half.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = ["RELATIVE", "assert_close", "assert_same_bits"]
+
+RELATIVE = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.float16: torch.finfo(torch.float16).eps,  # 9.8e-4
+    torch.bfloat16: torch.finfo(torch.bfloat16).eps,  # 7.8e-3
+}
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def assert_close(actual: Tensor, expected: Tensor, name: str = "result") -> None:
+    """``|actual - expected| <= tol |expected|``, in norm, with the tolerance of actual's dtype; NaN and inf in the
+    same places."""
+    assert actual.shape == expected.shape, f"{name}: shape {list(actual.shape)}, expected {list(expected.shape)}"
+    tolerance = RELATIVE[actual.real.dtype if actual.is_complex() else actual.dtype]
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    actual, expected = actual.detach().to(wide), expected.detach().to(wide)
+    finite = expected.isfinite()
+    torch.testing.assert_close(actual[~finite], expected[~finite], rtol=0, atol=0, equal_nan=True, msg=f"{name}: NaN")
+    error = torch.linalg.vector_norm(actual[finite] - expected[finite])
+    bound = tolerance * torch.linalg.vector_norm(expected[finite])
+    assert error <= bound, f"{name}: error {error:.3g} exceeds {bound:.3g}"
+
+
+def assert_same_bits(actual: Tensor, expected: Tensor, name: str = "result") -> None:
+    """The same dtype, shape and bits (0.0 is not -0.0), where one NaN is as good as another."""
+    assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
+    assert actual.shape == expected.shape, f"{name}: shape {list(actual.shape)}, expected {list(expected.shape)}"
+    integer = _INTEGERS[actual.dtype.itemsize]
+    bits = [
+        torch.where(x.isnan(), torch.nan, x).contiguous().view(integer) for x in (actual.detach(), expected.detach())
+    ]
+    different = bits[0] != bits[1]
+    assert not different.any(), f"{name} differs at {different.nonzero()[:5].tolist()}"
