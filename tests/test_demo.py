@@ -13,7 +13,7 @@ from multistable import BMRU, demo
 def trained() -> demo.HoldBit:
     torch.manual_seed(0)
     model = demo.HoldBit(BMRU(1, 1, batch_first=True))
-    demo.train(model, range(800))
+    demo.train(model, range(500))
     return model
 
 

@@ -33,7 +33,7 @@ def main() -> None:
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the training lengths.")] = 0,
-    steps: Annotated[int, typer.Option(min=0, help="Training steps.")] = 800,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 500,
 ) -> None:
     """Teach one unit to hold one bit, test it up to a million steps, draw its state.
 

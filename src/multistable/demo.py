@@ -1,16 +1,20 @@
 """A unit that holds one bit for a million steps, beside a linear unit trained the same way.
 
 The input is +1 or -1 at t = 0 and zero ever after; the target is that bit at the last step. Training sees sequences of
-1 to 10 steps, the test goes to 10^6.
+at most 10 steps, the test goes to 10^6.
 
-Why lengths from 1: a fresh BMRU unit either never writes, or writes the same value at every step. The first is cured by
-any length (the write gate has a gradient where it is closed, too), the second only by short sequences: at the last step
-of a long one the value to write equals the value held, so the gate's gradient ``G (value - h_prev)`` is zero. Of 50
-seeds (400 steps, learning rate 0.1), length 10 alone teaches 24, lengths 2 to 10 teach 33, lengths 1 to 10 all 50. With
-learning rate 0.01 the latter are 36: time runs out.
+A fresh BMRU unit may write the same value at every step. Then nothing of the bit is left at the end, the read-out
+shrinks because zero is the best guess, and with it every gradient: 9 of 50 seeds died so when all lengths from 1 to 10
+came from the start and all parameters learned at one rate (29 of 50 with length 10 alone). Two things help:
+
+- first to write, then to hold: lengths grow from 1 to 10. At the last step of a long sequence the value to write equals
+  the value held, and the gate's gradient ``G (value - h_prev)`` is zero; in a sequence of two steps it is not.
+- the gates learn ten times faster than the level of the state and the read-out.
+
+With both, 198 of 200 seeds learn within the 500 steps (seeds 0 to 49 all; of the two others one dies, one is slow).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,8 +55,8 @@ class LinearUnit(nn.Module):
 class HoldBit(nn.Module):
     """A recurrent unit and a factor: ``x [B, T, 1]`` -> output and states ``[B, T, 1]``, last state ``[1, B, 1]``.
 
-    The read-out has no bias, so the bits must be states of opposite sign. With one, 22 of 50 seeds write only one of the
-    bits and let the other be the state that the unit starts from, zero.
+    The read-out has no bias, so the bits must be states of opposite sign. With one, 22 of 50 seeds write only one of
+    the bits and let the other be the state that the unit starts from, zero.
     """
 
     def __init__(self, rnn: nn.Module) -> None:
@@ -89,11 +93,17 @@ def both_bits(T: int) -> tuple[Tensor, Tensor]:
     return x, bits
 
 
-def train(model: HoldBit, steps: Iterable[int], lr: float = 0.1) -> None:
-    """Adam on the squared error of the last output, one length in 1..10 per step."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    for _ in steps:
-        x, bits = both_bits(int(torch.randint(1, TRAIN_LENGTH + 1, ())))
+def train(model: HoldBit, steps: Sequence[int], show: Callable[[Sequence[int]], Iterable[int]] = iter) -> None:
+    """Adam on the squared error of the last output; lengths grow from 1 to 10 in the first half of the steps.
+
+    ``show`` wraps the loop over ``steps``, for a progress bar.
+    """
+    scale = [p for name, p in model.named_parameters() if name in ("rnn.alpha_l0", "readout.weight")]
+    gates = [p for p in model.parameters() if all(p is not q for q in scale)]
+    optimizer = torch.optim.Adam([{"params": gates, "lr": 0.1}, {"params": scale, "lr": 0.01}])
+    for step in show(steps):
+        longest = min(TRAIN_LENGTH, 1 + (TRAIN_LENGTH - 1) * 2 * step // len(steps))
+        x, bits = both_bits(int(torch.randint(1, longest + 1, ())))
         output, _, _ = model(x)
         loss = (output[:, -1] - bits).square().mean()
         optimizer.zero_grad()
@@ -115,23 +125,24 @@ def recall(model: HoldBit, T: int) -> Recall:
 
 
 def run(
-    folder: Path, *, seed: int = 0, steps: int = 800, lengths: Iterable[int] = LENGTHS, console: Console
+    folder: Path, *, seed: int = 0, steps: int = 500, lengths: Sequence[int] = LENGTHS, console: Console
 ) -> dict[str, list[Recall]]:
-    """Train both models, test them, print a table and save a picture in ``folder``."""
+    """Train both units, test them, print a table and save a picture in ``folder``."""
+
+    def show(values: Sequence[int], what: str) -> Iterable[int]:
+        return track(values, f"{name}: {what}", console=console, disable=not console.is_terminal)
+
     recalls: dict[str, list[Recall]] = {}
-    quiet = not console.is_terminal
     for name, build in UNITS.items():
         torch.manual_seed(seed)
         model = HoldBit(build())
-        what = f"{name}: training on 1 to {TRAIN_LENGTH} steps"
-        train(model, track(range(steps), what, console=console, disable=quiet))
-        tests = track(tuple(lengths), f"{name}: testing", console=console, disable=quiet)
-        recalls[name] = [recall(model, T) for T in tests]
+        train(model, range(steps), partial(show, what=f"training on up to {TRAIN_LENGTH} steps"))
+        recalls[name] = [recall(model, T) for T in show(lengths, "testing")]
     console.print(_table(recalls))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "hold_bit.png"
     draw(recalls, path)
-    console.print(f"Picture of the states over time: {path}")
+    console.print(f"Picture of the states over time: {path}", soft_wrap=True)
     return recalls
 
 
@@ -166,10 +177,12 @@ def draw(recalls: dict[str, list[Recall]], path: Path) -> None:
         for line, label, colour in zip(states, ("+1", "-1"), ("#0072b2", "#d55e00"), strict=True):
             panel.plot(t, line[t - 1], color=colour, linewidth=2, label=f"input {label} at the first step")
         panel.axvline(TRAIN_LENGTH, color="0.6", linewidth=1, linestyle=":")
-        panel.annotate("longest sequence\nin training", (TRAIN_LENGTH, 0), (4, 0), textcoords="offset points",
-                       color="0.4", fontsize=8, va="center")  # fmt: skip
         panel.set(xscale="log", xlim=(1, T), xlabel="timestep", title=f"one {name} unit")
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("state")
+    panels[0].annotate(
+        "longest sequence\nin training", (TRAIN_LENGTH, 0), (4, 0),
+        textcoords="offset points", color="0.4", fontsize=8, va="center",
+    )  # fmt: skip
     panels[-1].legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=150)
