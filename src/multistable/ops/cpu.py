@@ -1,4 +1,8 @@
-"""The scans on the CPU: compiled loops over time, one thread per part of the batch or of the units.
+"""The scans on the CPU: compiled loops over time, in parts that as many threads as torch uses take in turn.
+
+A part is some sequences of the batch. Where there are too few of them, the BMRU's part is some steps of one: a short
+look back finds the state it starts from, because a unit forgets its past when it is written. The other recurrences are
+cut into groups of units.
 
 The kernels (``cpu_kernels.py``) release the GIL and run on plain threads, as many as torch uses. numba's own parallel
 loops would bring OpenMP along, by which a forked DataLoader worker is killed.
@@ -10,6 +14,7 @@ half the bytes; their backward and the linear recurrence go through float32.
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -25,17 +30,32 @@ from multistable.ops.precision import wide
 __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
 
 Rows = tuple[np.ndarray, int, int]  # flat array, stride of the batch, stride of time
+Span = tuple[int, int, int, int]  # sequences from and to, steps or units from and to
 _BITS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 _SMALL = 1 << 16  # elements below which handing work to a second thread (about 50 us) costs more than it brings
+_PARTS_PER_THREAD = 4
 
 
 def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
     """Fill ``h [B, T, N]`` with the states of a BMRU; ``alpha [N]`` and ``h0 [B, N]`` have the dtype of ``cand``."""
-    inf = torch.tensor([math.inf], dtype=h.dtype).view(_BITS[h.itemsize]).numpy()
-    rows = [_rows(_bits(x), h) for x in (cand, beta, alpha, h0)]
-    _spread(kernels.bmru_forward, h, reverse, *rows, _flags(reset), _rows(_bits(h), h), inf)
+    T, spans, out = h.shape[1], _spans_of_steps(h), _rows(_bits(h), h)
+    c, b, levels = (_rows(_bits(x), h) for x in (cand, beta, alpha))
+    flags, inf = _flags(reset), _infinity(h.dtype)
+
+    def scan(span: Span, start: Tensor | None, out: Rows) -> None:
+        kernels.bmru_forward(span, T, reverse, c, b, levels, _rows(_bits(start), h), flags, out, inf)
+
+    if spans[0][3] == T:
+        _take(spans, lambda p, span: scan(span, h0, out))
+        return
+    enter = _entering(
+        spans, _or_zeros(h0, h, h.dtype), cand, beta, reset, reverse,
+        prelude=lambda span, state: scan(span, None, _rows(_bits(state), h)),
+        join=lambda state, unknown, earlier: torch.where(unknown, earlier, state),
+    )  # fmt: skip
+    _take(spans, lambda p, span: scan(span, enter[p], out))
 
 
 def bmru_backward(
@@ -56,11 +76,31 @@ def bmru_backward(
     """Fill ``grad_cand, grad_beta [B, T, N]``; return the wide gradients of ``alpha [N]`` and ``h0 [B, N]``."""
     dtype = wide(h.dtype)
     out_cand, out_beta = _writable(grad_cand, dtype), _writable(grad_beta, dtype)
-    grad_alpha, grad_h0 = (h.new_empty(h.shape[0], h.shape[2], dtype=dtype) for _ in range(2))
     slope = np.array(alpha_surr * math.pi, dtype=_numpy_dtype(dtype))[()]
-    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last, cand, beta, alpha, h0)]
-    outputs = [_rows(x, h, dtype) for x in (h, out_cand, out_beta, grad_alpha, grad_h0)]
-    _spread(kernels.bmru_backward, h, reverse, slope, *inputs, _flags(reset), *outputs)
+    T, N, spans = h.shape[1], h.shape[2], _spans_of_steps(h)
+    g, c, b, levels, start, states = (_rows(x, h, dtype) for x in (grad_h, cand, beta, alpha, h0, h))
+    flags, out_c, out_b = _flags(reset), _rows(out_cand, h, dtype), _rows(out_beta, h, dtype)
+
+    def scan(span: Span, last: Tensor | None, out_c: Rows, out_b: Rows, d_alpha: Tensor, d_start: Tensor) -> None:
+        end, d_levels, d_first = (_rows(x, h, dtype) for x in (last, d_alpha, d_start))
+        saved = c, b, levels, start, flags, states
+        kernels.bmru_backward(span, T, reverse, slope, g, end, *saved, out_c, out_b, d_levels, d_first)
+
+    def prelude(span: Span, total: Tensor) -> None:
+        sink = h.new_empty(3, N, dtype=dtype)  # rows that every step overwrites
+        scan(span, None, _rows(sink[0], h, dtype), _rows(sink[1], h, dtype), sink[2], total)
+
+    if spans[0][3] == T:
+        grad_alpha, grad_h0 = (h.new_empty(h.shape[0], N, dtype=dtype) for _ in range(2))
+        _take(spans, lambda p, span: scan(span, grad_last, out_c, out_b, grad_alpha, grad_h0))
+    else:
+        enter = _entering(
+            spans, _or_zeros(grad_last, h, dtype), cand, beta, reset, not reverse, prelude,
+            join=lambda total, unknown, earlier: total + torch.where(unknown, earlier, 0.0),
+        )  # fmt: skip
+        grad_alpha, leaving = (h.new_empty(len(spans), N, dtype=dtype) for _ in range(2))
+        _take(spans, lambda p, span: scan(span, enter[p], out_c, out_b, grad_alpha[p], leaving[p]))
+        grad_h0 = leaving[[p for p, span in enumerate(spans) if span[3] == T]]
     _hand_over(out_cand, grad_cand)
     _hand_over(out_beta, grad_beta)
     return grad_alpha.sum(dim=0), grad_h0
@@ -138,20 +178,90 @@ def linear_backward(
     return grad_a if a.ndim == 3 else grad_a.sum(dim=0), grad_h0
 
 
+def _spans_of_steps(h: Tensor) -> list[Span]:
+    """``h [B, T, N]`` in parts: some sequences each, or, where these are too few for all threads, some steps of one."""
+    B, T, _ = h.shape
+    parts = _count_parts(h)
+    if parts <= B or torch.get_num_threads() <= B:
+        return [(lo, hi, 0, T) for lo, hi in _cut(B, min(parts, B))]
+    return [(b, b + 1, lo, hi) for b in range(B) for lo, hi in _cut(T, min(-(-parts // B), T))]
+
+
+def _entering(
+    spans: list[Span],
+    first: Tensor,
+    cand: Tensor,
+    beta: Tensor,
+    reset: Tensor | None,
+    flip: bool,
+    prelude: Callable[[Span, Tensor], None],
+    join: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """What enters each span of steps, ``[spans, N]``: ``first [B, N]`` where a sequence begins.
+
+    Elsewhere ``prelude`` runs over the steps before, as far back as every unit was written, but at most over the span
+    before; ``join`` adds what is ``unknown`` then from what entered that one. A unit that never writes thus costs at
+    most one more pass.
+    """
+    rows = _rows(_bits(cand), cand), _rows(_bits(beta), cand), _flags(reset), _infinity(cand.dtype)
+    enter = first.new_zeros(len(spans), first.shape[1])
+    unknown = torch.ones(enter.shape, dtype=torch.bool)
+
+    def look_back(p: int, span: Span) -> None:
+        b, _, lo, _ = span
+        if lo > 0:
+            floor = spans[p - 1][2]
+            start = kernels.bmru_look_back(b, floor, lo, cand.shape[1], flip, *rows, unknown[p].numpy())
+            prelude((b, b + 1, start, lo), enter[p])
+
+    _take(spans, look_back)
+    for p, (b, _, lo, _) in enumerate(spans):
+        enter[p] = first[b] if lo == 0 else join(enter[p], unknown[p], enter[p - 1])
+    return enter
+
+
 def _spread(kernel: Callable[..., None], h: Tensor, reverse: bool, *args: Any) -> None:
-    """Run ``kernel`` over all of ``h [B, T, N]``, cut into one span of sequences or of units per thread."""
+    """Run ``kernel`` over all of ``h [B, T, N]``, cut into spans of sequences or of units."""
     B, T, N = h.shape
-    threads = torch.get_num_threads() if h.numel() >= _SMALL else 1
-    if threads <= B:
-        cuts = [B * i // threads for i in range(threads + 1)]
-        spans = [(lo, hi, 0, N) for lo, hi in pairwise(cuts)]
+    parts, threads = _count_parts(h), torch.get_num_threads()
+    if parts == 1 or threads <= B:
+        spans = [(lo, hi, 0, N) for lo, hi in _cut(B, min(parts, B))]
     else:
         width = max(16, -(-N // threads))  # whole cache lines
         spans = [(0, B, lo, min(lo + width, N)) for lo in range(0, N, width)]
-    others = [_threads().submit(kernel, span, T, reverse, *args) for span in spans[1:]]
-    kernel(spans[0], T, reverse, *args)
+    _take(spans, lambda p, span: kernel(span, T, reverse, *args))
+
+
+def _count_parts(h: Tensor) -> int:
+    threads = torch.get_num_threads()
+    return _PARTS_PER_THREAD * threads if h.numel() >= _SMALL and threads > 1 else 1
+
+
+def _cut(size: int, parts: int) -> list[tuple[int, int]]:
+    return list(pairwise(size * i // parts for i in range(parts + 1)))
+
+
+def _take(spans: list[Span], work: Callable[[int, Span], None]) -> None:
+    """Do ``work`` on every span and its number; each thread takes the next when it is done with one.
+
+    One equal part for each thread would wait for the last to begin: torch's own threads spin for some milliseconds
+    after a parallel operation and keep ours from running.
+    """
+    left = deque(enumerate(spans))
+
+    def take() -> None:
+        while True:
+            try:
+                p, span = left.popleft()
+            except IndexError:
+                return
+            work(p, span)
+
+    others = [_threads().submit(take) for _ in range(min(torch.get_num_threads(), len(spans)) - 1)]
+    take()
     for other in others:
-        other.result()
+        if not other.cancel():  # one that has not begun has nothing left to do
+            other.result()
 
 
 _pool: ThreadPoolExecutor | None = None
@@ -217,6 +327,16 @@ def _writable(x: Tensor, dtype: torch.dtype) -> Tensor:
 def _hand_over(source: Tensor, target: Tensor) -> None:
     if source is not target:
         target.copy_(source)
+
+
+def _or_zeros(x: Tensor | None, h: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x [B, N]``, zeros if None, in ``dtype``."""
+    return h.new_zeros(h.shape[0], h.shape[2], dtype=dtype) if x is None else x.to(dtype)
+
+
+def _infinity(dtype: torch.dtype) -> np.ndarray:
+    """The bit pattern of infinity, ``[1]``."""
+    return torch.tensor([math.inf], dtype=dtype).view(_BITS[dtype.itemsize]).numpy()
 
 
 def _numpy_dtype(dtype: torch.dtype) -> Any:

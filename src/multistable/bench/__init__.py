@@ -1,0 +1,1 @@
+"""Benchmarks, one module for each kind of device: ``rows()`` yields what was measured, ``report.py`` shows it."""

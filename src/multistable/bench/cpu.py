@@ -1,0 +1,129 @@
+"""Speed on the CPU: the scan against torch operations that move as much, the layer against nn.GRU and nn.LSTM, growth.
+
+All in float32. What a scan must move decides its baseline: forward reads cand and beta and writes h (3 tensors, as
+``torch.add(cand, beta)``); backward reads the gradient of h, cand, beta and h and writes two gradients (6 tensors, as 3
+clones, each of which reads one and writes one).
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from multistable.bench.measure import peak_bytes_of, peak_rss, take_turns
+from multistable.bench.report import Row
+from multistable.cells import BMRU
+
+__all__ = ["rows"]
+
+SHAPES = ((32, 1024, 256), (1, 65536, 256))  # B, T, N; the layers' input has N features too
+LENGTHS = tuple(2**k for k in range(10, 21, 2))
+STEADY = 2**16  # from here on all tensors are larger than the caches, and the time per step should not change
+GOALS = {
+    ("forward", SHAPES[1]): 10.0,
+    ("training step", SHAPES[0]): 6.0,
+}
+
+
+def rows(
+    shapes: Sequence[tuple[int, int, int]] = SHAPES, lengths: Sequence[int] = LENGTHS, repeats: int = 3
+) -> Iterator[Row]:
+    """All measurements, as they come."""
+    for shape in shapes:
+        yield from scan_rows(shape, repeats=7 * repeats)
+    for shape in shapes:
+        yield from layer_rows(shape, repeats)
+    yield from time_growth(lengths, shapes[-1][2], repeats)
+    yield from memory_growth(lengths, shapes[-1][2])
+
+
+def scan_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
+    """``bmru_scan`` and its backward against torch operations that move as many bytes."""
+    ops = torch.ops.multistable
+    cand, beta, grad_h = (torch.randn(shape) for _ in range(3))
+    alpha, options = torch.ones(shape[2]), (1.0, False, "auto")  # alpha_surr, reverse, backend
+    forward = partial(ops.bmru_scan, cand, beta, alpha, None, None, *options)
+    h = forward()[0]
+    backward = partial(ops.bmru_scan_backward, grad_h, None, cand, beta, alpha, None, None, h, *options)
+
+    ms, baseline_ms = take_turns([forward, partial(torch.add, cand, beta)], repeats)
+    yield Row("bmru_scan forward", shape, "float32", ms, "torch.add", baseline_ms, goal=1.5)
+    ms, baseline_ms = take_turns([backward, lambda: [x.clone() for x in (cand, beta, grad_h)]], repeats)
+    yield Row("bmru_scan backward", shape, "float32", ms, "3 clones", baseline_ms, goal=2.0)
+
+
+def layer_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
+    """The whole layer, projections included, against nn.GRU and nn.LSTM of the same size."""
+    B, T, N = shape
+    x = torch.randn(B, T, N)
+    layers = [layer(N, N, batch_first=True) for layer in (BMRU, nn.GRU, nn.LSTM)]
+    for what, compute in (("forward", _infer), ("training step", _train)):
+        for layer in layers:
+            compute(layer, x[:, :64])  # warm: a whole round of the others would take half of the benchmark's time
+        ms, *baselines = take_turns([partial(compute, layer, x) for layer in layers], repeats, warm_up=0)
+        for name, baseline_ms in zip(("nn.GRU", "nn.LSTM"), baselines, strict=True):
+            goal = GOALS.get((what, shape)) if name == "nn.GRU" else None
+            yield Row(f"BMRU layer, {what}", shape, "float32", ms, name, baseline_ms, kind="gain", goal=goal)
+
+
+def time_growth(lengths: Sequence[int], N: int, repeats: int) -> Iterator[Row]:
+    """Time per timestep of the layer at B = 1, all lengths in turns; the slowest over the fastest from STEADY on."""
+    layer = BMRU(N, N, batch_first=True)
+    for what, compute in _WORK.items():
+        x = torch.randn(1, lengths[-1], N)
+        times = take_turns([partial(compute, layer, x[:, :T]) for T in lengths], repeats)
+        per_step = {T: 1e3 * ms / T for T, ms in zip(lengths, times, strict=True)}
+        steady = {T: us for T, us in per_step.items() if min(STEADY, lengths[-1]) <= T}
+        first = per_step[min(steady)]
+        name, unit = f"BMRU layer, {what}, per step", "us"
+        for T, us in per_step.items():
+            yield Row(name, (1, T, N), "float32", us, f"T = {min(steady)}", first, unit=unit)
+        slow, fast = max(steady, key=steady.__getitem__), min(steady, key=steady.__getitem__)
+        yield Row(
+            f"{name}, slowest T over fastest", (1, slow, N), "float32", steady[slow], f"T = {fast}", steady[fast],
+            goal=1.3, unit=unit,
+        )  # fmt: skip
+
+
+def memory_growth(lengths: Sequence[int], N: int) -> Iterator[Row]:
+    """Peak memory per timestep of the layer at B = 1, against that at STEADY: linear growth is a ratio of 1."""
+    for what, _ in _WORK.items():
+        peaks = {T: peak_bytes_of("multistable.bench.cpu", what, T, N) / T / 1024 for T in lengths}
+        first = min(STEADY, lengths[-1])
+        for T, kib in peaks.items():
+            goal = 1.1 if first < T else None
+            yield Row(
+                f"BMRU layer, {what}, peak memory per step", (1, T, N), "float32", kib, f"T = {first}", peaks[first],
+                goal=goal, unit="KiB",
+            )  # fmt: skip
+
+
+def _infer(layer: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return layer(x)[0]
+
+
+def _train(layer: nn.Module, x: Tensor) -> Tensor:
+    """Forward, a loss on all outputs, backward to the parameters."""
+    layer.zero_grad()
+    loss = layer(x)[0].square().mean()
+    loss.backward()
+    return loss
+
+
+_WORK: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {"forward": _infer, "training step": _train}
+
+
+def _peak_bytes(what: str, T: int, N: int) -> int:
+    """How much one call raises the peak memory of this process, input included."""
+    layer = BMRU(N, N, batch_first=True)
+    _WORK[what](layer, torch.randn(1, 8, N))  # loads and compiles what the call needs
+    before = peak_rss()
+    _WORK[what](layer, torch.randn(1, T, N))
+    return max(peak_rss() - before, 4096)  # a call that fits into what was freed before shows nothing: one page
+
+
+if __name__ == "__main__":
+    print(_peak_bytes(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

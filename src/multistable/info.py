@@ -1,0 +1,32 @@
+"""What ``multistable info`` prints: the machine, and which backend would run on it, and why."""
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from multistable.machine import describe
+from multistable.ops import explain
+
+__all__ = ["run"]
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def run(console: Console) -> None:
+    facts = Table(show_header=False, box=None)
+    for name, value in describe().items():
+        facts.add_row(name, "none" if value is None else str(value))
+    console.print(facts)
+
+    choices = Table(title="Who would compute the scans", title_justify="left")
+    for heading in ("device", "dtype", "backend", "why"):
+        choices.add_column(heading, overflow="fold")
+    for device in ("cpu", "cuda"):
+        if device == "cuda" and not torch.cuda.is_available():
+            choices.add_row("cuda", "any", "none", f"torch {torch.__version__} sees no GPU here")
+            continue
+        for dtype in DTYPES:
+            choice = explain(torch.zeros(1, 1, 1, device=device, dtype=dtype))
+            backend, _, why = str(choice).partition(": ")
+            choices.add_row(device, str(dtype).removeprefix("torch."), backend, why)
+    console.print(choices)

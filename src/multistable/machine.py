@@ -1,0 +1,65 @@
+"""What measurements depend on: processor, cores, versions, commit, date."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import multistable
+
+__all__ = ["describe"]
+
+
+def describe() -> dict[str, Any]:
+    """This machine and the software on it; None for what is absent."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "multistable": multistable.__version__,
+        **{name: _version(name) for name in ("torch", "numba", "triton")},
+        **_commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> dict[str, Any]:
+    """The commit of the source tree and whether it has changes; None outside a repository of its own."""
+    status = _git("status", "--porcelain", "--", ".")
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def _git(*args: str) -> str | None:
+    """What git says in the source tree; an installed package inside somebody else's repository is not one."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        result = subprocess.run(["git", "-C", str(root), *args], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return result.stdout.strip()

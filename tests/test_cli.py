@@ -1,0 +1,54 @@
+"""The command line, run as users run it: in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import multistable
+
+
+def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": str(Path(multistable.__file__).parents[1])}  # this source, whatever is installed
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=cwd, env=env)
+
+
+def test_help_names_every_command() -> None:
+    result = run("-m", "multistable", "--help")
+    assert result.returncode == 0, result.stderr
+    for command in ("demo", "info", "bench"):
+        assert command in result.stdout
+
+
+def test_info_names_the_backend_and_the_reason() -> None:
+    result = run("-m", "multistable", "info")
+    assert result.returncode == 0, result.stderr
+    for words in ("torch", "numba", "float32", "bfloat16", "compiled loops", "cuda"):
+        assert words in result.stdout
+
+
+def test_demo_says_where_its_picture_is(tmp_path: Path) -> None:
+    result = run("-m", "multistable", "demo", "--steps", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "1,000,000" in result.stdout
+    assert str(Path("demo", "hold_bit.png")) in result.stdout
+    assert (tmp_path / "demo" / "hold_bit.png").exists()
+
+
+def test_bench_refuses_an_unknown_device(tmp_path: Path) -> None:
+    result = run("-m", "multistable", "bench", "--device", "tpu", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "must be cpu or cuda, got 'tpu'" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("package", ["typer", "matplotlib"])
+def test_a_missing_extra_is_one_sentence(package: str) -> None:
+    block = f"import sys; sys.modules['{package}'] = None; from multistable.cli import main; main()"
+    result = run("-c", block)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        f"The multistable command needs {package}: pip install 'multistable[experiments]'"
+    ]
