@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multistable.models.across import over_processes, several_processes
 from multistable.ops.precision import wide
 
 __all__ = ["BatchNorm"]
@@ -15,6 +16,9 @@ class BatchNorm(nn.Module):
     In training, mean and variance are those of the valid timesteps of the batch, and the running statistics follow them
     (``running += momentum * (batch - running)``, the variance unbiased there, as in :class:`torch.nn.BatchNorm1d`).
     In evaluation, and for single steps ``[B, H]``, they are the running statistics.
+
+    Where ``torch.distributed`` runs several processes, "the batch" is that of all of them together, on any device
+    (``SyncBatchNorm`` refuses the CPU): every process must then take part in every forward pass in training mode.
     """
 
     running_mean: Tensor
@@ -33,6 +37,8 @@ class BatchNorm(nn.Module):
         """``valid [B, T, 1]``: the steps that count, or None if all do."""
         if not self.training:
             return self.step(x)
+        if valid is None and several_processes():
+            valid = x.new_ones(x.shape[0], x.shape[1], 1, dtype=torch.bool)
         if valid is not None:
             return self._normalize_valid(x, valid)
         statistics = (self.running_mean, self.running_var, self.weight, self.bias)
@@ -45,9 +51,9 @@ class BatchNorm(nn.Module):
 
     def _normalize_valid(self, x: Tensor, valid: Tensor) -> Tensor:
         dtype, x = x.dtype, x.to(wide(x.dtype))
-        count = valid.sum().clamp(min=1)
-        mean = torch.where(valid, x, 0.0).sum(dim=(0, 1)) / count
-        var = torch.where(valid, x - mean, 0.0).square().sum(dim=(0, 1)) / count
+        count = over_processes(valid.sum()).clamp(min=1)
+        mean = over_processes(torch.where(valid, x, 0.0).sum(dim=(0, 1))) / count
+        var = over_processes(torch.where(valid, x - mean, 0.0).square().sum(dim=(0, 1))) / count
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
             unbiased = var * count / (count - 1).clamp(min=1)
