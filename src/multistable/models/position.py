@@ -30,16 +30,18 @@ class PositionEncoding(nn.Module):
     def __init__(self, dim: int, shortest: float, longest: float, scale: float) -> None:
         super().__init__()
         self.dim = dim
+        self.shortest = shortest
+        self.longest = longest
         self.scale = scale
-        steps = torch.arange(dim // 2, dtype=torch.float64) / max(dim // 2 - 1, 1)
-        self.wavelengths = (shortest * (longest / shortest) ** steps).tolist()
 
     def forward(self, counts: Tensor, dtype: torch.dtype) -> Tensor:
         # In float32 a million steps of wavelength 2.5 would be off by 0.1 rad; the phase needs float64.
         wide = torch.float32 if counts.device.type == "mps" else torch.float64
-        wavelengths = torch.tensor(self.wavelengths, dtype=wide, device=counts.device)
+        # Computed where it is needed: copied from the host, it could not be part of a CUDA graph.
+        steps = torch.arange(self.dim // 2, dtype=wide, device=counts.device) / max(self.dim // 2 - 1, 1)
+        wavelengths = self.shortest * torch.exp(steps * math.log(self.longest / self.shortest))
         phase = 2 * math.pi * torch.remainder(counts[..., None] / wavelengths, 1.0)
         return (self.scale * torch.cat([phase.sin(), phase.cos()], dim=-1)).to(dtype)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, wavelengths {self.wavelengths[0]:g} to {self.wavelengths[-1]:g}, scale {self.scale:g}"
+        return f"{self.dim}, wavelengths {self.shortest:g} to {self.longest:g}, scale {self.scale:g}"
