@@ -88,18 +88,19 @@ def download(file: IDXFile, folder: Path, mirrors: tuple[str, ...], timeout_s: f
     failures = []
     for mirror in mirrors:
         url = f"{mirror}{file.name}.gz"
-        handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+        partial = Path(name)
         try:
             with os.fdopen(handle, "wb") as target:
                 found = fetch(url, target, timeout_s)
             if found == file.sha256_gz:
-                os.replace(partial, path)
+                partial.replace(path)
                 return path
             failures.append(f"{url}: sha256 {found}, expected {file.sha256_gz}")
         except (OSError, urllib.error.URLError) as error:
             failures.append(f"{url}: {error}")
         finally:
-            Path(partial).unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
     raise DataError(
         f"{path.name} could not be downloaded to {folder}; put it there by hand or set MULTISTABLE_DATA to the folder "
         f"that holds mnist/{path.name}. Tried:\n  " + "\n  ".join(failures)

@@ -22,13 +22,13 @@ from multistable.training.processes import Processes
 from multistable.training.progress import Silent, progress
 from multistable.training.stepper import Stepper, autocast
 
-__all__ = ["NonFiniteLoss", "Options", "train_run"]
+__all__ = ["NonFiniteLossError", "Options", "train_run"]
 
 LOOK_SECONDS = 0.5  # how often loss and metric are read while an epoch runs: reading waits for the GPU
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
 
 
-class NonFiniteLoss(RuntimeError):
+class NonFiniteLossError(RuntimeError):
     """The loss became NaN or infinite."""
 
 
@@ -170,9 +170,7 @@ class Training:
         self.save()
 
     def evaluate(self, samples: Samples) -> Evaluation:
-        return evaluate(
-            self.run.task, self.model, samples, self.run.batch_size, self.run.precision, self.processes
-        )
+        return evaluate(self.run.task, self.model, samples, self.run.batch_size, self.run.precision, self.processes)
 
     def is_best(self, score: float) -> bool:
         if self.best is None:
@@ -202,7 +200,7 @@ class Training:
         self.seed_step()
         with autocast(self.processes.device, self.run.precision):
             where = first_bad_layer(self.model, self.run.task.inputs(self.train_set.stored[index]))
-        raise NonFiniteLoss(f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {where}")
+        raise NonFiniteLossError(f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {where}")
 
     def test(self) -> dict[str, Any]:
         """Test the last weights and those that were best on the validation set, and write the result."""
@@ -258,7 +256,7 @@ class Training:
         self.saved_at = time.monotonic()
 
     def resume(self) -> None:
-        """Go on from the last checkpoint if there is one; lines of metrics after it are dropped, they will come again."""
+        """Go on from the last checkpoint if there is one; later lines of metrics will come again."""
         path = self.folder / LAST
         if path.is_file():
             saved, info = checkpoint.load(path)

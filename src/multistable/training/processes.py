@@ -31,7 +31,7 @@ class Processes:
         from accelerate import PartialState
 
         state = PartialState(cpu=device == "cpu")
-        return cls(state.device, state.process_index, state.num_processes)
+        return cls(torch.device(state.device or device), state.process_index, state.num_processes)
 
     @property
     def first(self) -> bool:

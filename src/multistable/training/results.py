@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from multistable import __version__
 from multistable.training.checkpoint import write_atomically
 from multistable.training.config import Run
 
@@ -48,8 +49,8 @@ def machine(device: torch.device, processes: int) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("multistable", "torch", "numpy", "numba", "triton"):
+    found = {"python": platform.python_version(), "multistable": __version__}
+    for package in ("torch", "numpy", "numba", "triton"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
