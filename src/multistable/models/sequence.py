@@ -103,7 +103,7 @@ class SequenceModel(nn.Module):
 
         Returns:
             ``y [B, d_output]``: the output at the last valid step, or the mean over the valid steps *of x*, or with
-            pooling ``"none"`` all of them, ``[B, T, d_output]``; and the :class:`ModelState` behind the last valid step.
+            pooling ``"none"`` all of them, ``[B, T, d_output]``; and the state behind the last valid step.
         """
         self._check(x, 3)
         if state is not None and self.config.bidirectional:
