@@ -1,5 +1,7 @@
 """One contract for every cell: chunks, steps, segments, padding, packing and layouts change nothing. In float64."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -79,7 +81,7 @@ def test_reset_equals_separate_sequences(name):
     for b in range(B):
         marks = reset[b].nonzero().flatten().tolist()
         bounds = sorted({0, *marks, T})
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, end in pairwise(bounds):
             h = h0[:, b : b + 1].clone()
             h[0::2] *= start == 0 and 0 not in marks  # forwards, the given state enters the first segment
             h[1::2] *= end == T  # backwards, the last one
@@ -254,7 +256,7 @@ def test_half_precision_autocast(name):
     x = random_batch(cell)[0].float()
     expected, _ = cell(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        output, h_n = cell(x)
+        output, _ = cell(x)
         output.float().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.dtype == p.dtype for p in cell.parameters())
     near = (output.float() - expected).abs() < 0.1

@@ -23,7 +23,7 @@ class GRU(Recurrent):
         rnn_l[k], rnn_l[k]_reverse: the ``nn.GRU`` of each layer and direction.
     """
 
-    kind: ClassVar[type[nn.RNNBase]] = nn.GRU
+    kind: ClassVar[type[nn.GRU] | type[nn.LSTM]] = nn.GRU
 
     def __init__(
         self,
