@@ -171,7 +171,8 @@ class BMRU(Recurrent):
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.parameters_of(layer, "")
-        h = bmru_step(*F.linear(x, weight, bias).chunk(2, dim=-1), alpha, h, alpha_surr=self.alpha_surr)
+        cand, beta = F.linear(x, weight, bias).chunk(2, dim=-1)
+        h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
         return h, h
 
 

@@ -1,7 +1,7 @@
 """BMRU and LRU side by side: persistent and fading memory in one layer."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -89,36 +89,31 @@ class Hybrid(Recurrent):
         N = self.hidden_size // 2
         return Part("bmru", self.hidden_size - N), Part("lru", 2 * N, pairs=True)
 
-    def reset_layer(self, layer: int, suffix: str) -> None:
-        for part in (self.bmru[layer], self.lru[layer]):
-            part.reset_layer(0, suffix)
+    def cells_of(self, layer: int) -> tuple[BMRU, LRU]:
+        return cast(BMRU, self.bmru[layer]), cast(LRU, self.lru[layer])
 
-    def inputs(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """What the BMRU reads and what the LRU reads."""
-        return x, x[..., : self.lru[layer].input_size]
+    def reset_layer(self, layer: int, suffix: str) -> None:
+        for cell in self.cells_of(layer):
+            cell.reset_layer(0, suffix)
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """A state or features ``[..., S]`` as those of the BMRU and of the LRU."""
+        """A state ``[..., S]`` as that of the BMRU and that of the LRU."""
         bmru, lru = state.split([part.size for part in self.parts], dim=-1)
         return bmru, lru
 
     def run(
         self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
     ) -> tuple[Tensor, Tensor]:
-        starts = (None, None) if h0 is None else self.split(h0)
-        cells = (self.bmru[layer], self.lru[layer])
-        results = [
-            cell.run(part, 0, suffix, start, steps)
-            for cell, part, start in zip(cells, self.inputs(x, layer), starts, strict=True)
-        ]
-        h, h_last = (torch.cat(both, dim=-1) for both in zip(*results, strict=True))
-        return h, h_last
+        bmru, lru = self.cells_of(layer)
+        start_bmru, start_lru = (None, None) if h0 is None else self.split(h0)
+        h_bmru, last_bmru = bmru.run(x, 0, suffix, start_bmru, steps)
+        h_lru, last_lru = lru.run(x[..., : lru.input_size], 0, suffix, start_lru, steps)
+        return torch.cat([h_bmru, h_lru], dim=-1), torch.cat([last_bmru, last_lru], dim=-1)
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        cells = (self.bmru[layer], self.lru[layer])
-        states = [
-            cell.advance(part, 0, start)[1]
-            for cell, part, start in zip(cells, self.inputs(x, layer), self.split(h), strict=True)
-        ]
-        h = torch.cat(states, dim=-1)
+        bmru, lru = self.cells_of(layer)
+        h_bmru, h_lru = self.split(h)
+        h_bmru, _ = bmru.advance(x, 0, h_bmru)
+        h_lru, _ = lru.advance(x[..., : lru.input_size], 0, h_lru)
+        h = torch.cat([h_bmru, h_lru], dim=-1)
         return h, h

@@ -2,13 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["Steps", "initial_states", "run_packed", "run_padded", "run_unbatched"]
+__all__ = ["Steps", "initial_states", "run_loop", "run_packed", "run_padded", "run_unbatched"]
+
+
+class Segment(NamedTuple):
+    """Steps ``start`` to ``end`` (exclusive) of one sequence, between two resets or the ends of its valid part."""
+
+    sequence: int
+    start: int
+    end: int
+    enters: bool
+    """Whether it begins with the state that the caller gave: the first segment, unless marked itself."""
+    last: bool
+    """Whether it ends the sequence."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,22 @@ class Steps:
         t, lengths = torch.arange(T, device=self.lengths.device), self.lengths[:, None]
         return torch.where(t < lengths, lengths - 1 - t, t)
 
+    def segments(self, T: int) -> list[Segment]:
+        """All segments of all sequences, in order; reads ``lengths`` and ``reset``, so a GPU is waited for."""
+        lengths = [T] * self.B if self.lengths is None else self.lengths.tolist()
+        marks: list[list[int]] = [[] for _ in range(self.B)]
+        if self.reset is not None:
+            for sequence, t in self.reset.nonzero().tolist():
+                marks[sequence].append(t)
+        found = []
+        for sequence, (length, starts) in enumerate(zip(lengths, marks, strict=True)):
+            inner = [t for t in starts if t > 0]
+            bounds = [0, *inner, length] if length > 0 else []
+            for start, end in pairwise(bounds):
+                enters = start == 0 and 0 not in starts
+                found.append(Segment(sequence, start, end, enters, end == length))
+        return found
+
 
 def run_padded(
     scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
@@ -103,6 +132,25 @@ def run_padded(
     if reverse and steps.reset is not None:
         h_last = torch.where(steps.reset.any(dim=1)[:, None], steps.at_last_segment(h), h_last)
     return h, h_last
+
+
+def run_loop(
+    law: Callable[[Tensor, Tensor], Tensor], proj: Tensor, h0: Tensor, steps: Steps, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """States and last state ``[B, N]`` of a law that needs the state before, ``h = law(proj_t, h)``, step by step."""
+    axis = 1 if steps.batch_first else 0
+    # Cut once: the backward of a slice per step would write T gradients of the whole sequence.
+    inputs, h = proj.unbind(axis), h0.to(proj.dtype)
+    valid = None if steps.valid is None else steps.valid.unbind(axis)  # [B, 1] each
+    marks = steps.reset_reverse if reverse else steps.reset
+    marks = None if marks is None else marks[..., None].unbind(1)  # [B, 1] each
+    states = [h] * len(inputs)
+    for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
+        start = h if marks is None else torch.where(marks[t], torch.zeros_like(h), h)
+        new = law(inputs[t], start)
+        states[t] = h = new if valid is None else torch.where(valid[t], new, h)
+    output = torch.stack(states, dim=axis) if states else proj.new_zeros(*proj.shape[:2], h.shape[-1])
+    return output, steps.at_last_segment(output) if reverse and steps.reset is not None else h
 
 
 def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tensor | None]:

@@ -80,13 +80,14 @@ class Block(nn.Module):
         ``[B, H]``."""
         u = self.norm(x, steps.valid)
         inputs = self.with_position(u, steps.position)
-        features, state = self.cell(inputs, state, reset=steps.reset, lengths=steps.lengths)
+        features, h_n = self.cell(inputs, state, reset=steps.reset, lengths=steps.lengths)
         if last:
             x, u = at_last(x, steps.lengths), at_last(u, steps.lengths)
-            # The last state is at hand; a slice of all states would cost the backward a pass over them.
-            only = None if self.cell.bidirectional else state[0, :, : self.cell.feature_size]
-            features = at_last(features, steps.lengths) if only is None else only
-        return self.mix(x, u, features, self.training), state
+            if self.cell.bidirectional:
+                features = at_last(features, steps.lengths)
+            else:  # at hand already; a slice of all states would cost the backward a pass over them
+                features = h_n[0, :, : self.cell.feature_size]
+        return self.mix(x, u, features, self.training), h_n
 
     def step(self, x: Tensor, state: Tensor, position: Tensor | None) -> tuple[Tensor, Tensor]:
         """One timestep without dropout and with the running statistics: ``x [B, H]``, ``position [B, P]``."""
@@ -102,7 +103,7 @@ class Block(nn.Module):
     def mix(self, x: Tensor, u: Tensor, features: Tensor, training: bool) -> Tensor:
         y = self.out_proj(features)
         if self.skip is not None:
-            y = y + self.skip * u
+            y = y + self.skip.to(u.dtype) * u
         return x + F.dropout(F.glu(self.glu(y), dim=-1), self.dropout, training)
 
 

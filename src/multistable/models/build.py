@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from multistable.cells import CELLS, Recurrent
@@ -18,6 +17,7 @@ __all__ = ["build_model"]
 def build_model(config: ModelConfig) -> SequenceModel:
     """The model that ``config`` describes, freshly initialised.
 
+    >>> import torch
     >>> model = build_model(ModelConfig(cells=("lru", "bmru"), d_input=2, d_output=1, d_model=8, d_state=8))
     >>> y, state = model(torch.randn(4, 20, 2))
     >>> y.shape

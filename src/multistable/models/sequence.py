@@ -1,7 +1,7 @@
 """The model: encoder, blocks, two fully connected layers, pooling; whole sequences, chunks of them or single steps."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -103,7 +103,7 @@ class SequenceModel(nn.Module):
 
         Returns:
             ``y [B, d_output]``: the output at the last valid step, or the mean over the valid steps *of x*, or with
-            pooling ``"none"`` all of them, ``[B, T, d_output]``; and the :class:`ModelState` behind the last valid step.
+            pooling ``"none"`` all of them, ``[B, T, d_output]``; and the state behind the last valid step.
         """
         self._check(x, 3)
         if state is not None and self.config.bidirectional:
@@ -114,7 +114,7 @@ class SequenceModel(nn.Module):
         position = None if self.position is None else self.position(counts, x.dtype)
         timesteps = Timesteps(steps.valid, steps.reset, steps.lengths, position)
         pooling, states = self.config.pooling, []
-        for i, block in enumerate(self.blocks):
+        for i, block in enumerate(self._blocks):
             last = pooling == "last" and i == len(self.blocks) - 1
             x, h = block(x, None if state is None else state.cells[i], timesteps, last)
             states.append(h)
@@ -132,7 +132,7 @@ class SequenceModel(nn.Module):
         x = self.encoder(x)
         position = None if self.position is None else self.position(state.position, x.dtype)
         states = []
-        for block, h in zip(self.blocks, state.cells, strict=True):
+        for block, h in zip(self._blocks, state.cells, strict=True):
             x, h = block.step(x, h, position)
             states.append(h)
         return self.head(x), ModelState(state.position + 1, tuple(states))
@@ -140,7 +140,7 @@ class SequenceModel(nn.Module):
     def initial_state(self, B: int, like: Tensor) -> ModelState:
         """The state before the first step: zeros, on the device and in the dtype of ``like``."""
         directions = 2 if self.config.bidirectional else 1
-        cells = tuple(like.new_zeros(directions, B, block.cell.state_size) for block in self.blocks)
+        cells = tuple(like.new_zeros(directions, B, block.cell.state_size) for block in self._blocks)
         return ModelState(like.new_zeros(B, dtype=torch.int64), cells)
 
     def bmru_parameters(self) -> list[nn.Parameter]:
@@ -152,6 +152,10 @@ class SequenceModel(nn.Module):
             if isinstance(module, ReadOut):
                 found += [weight for name, weight in module.named_parameters() if name == "bmru"]
         return found
+
+    @property
+    def _blocks(self) -> list[Block]:
+        return cast("list[Block]", self.blocks)
 
     def _seen(self, counts: Tensor, state: ModelState | None, steps: Steps) -> Tensor:
         """``[B]``, the steps that the state behind this chunk has seen since the last reset."""
