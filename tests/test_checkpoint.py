@@ -4,10 +4,10 @@ import json
 
 import pytest
 import torch
-from training_runs import QUIET, copy_first_run
 
 from multistable.training import Options, checkpoint, train_run
 from multistable.training.results import folder_of
+from training_runs import QUIET, copy_first_run
 
 TENSORS = {"w": torch.randn(3, 4), "n": torch.tensor(7), "bytes": torch.arange(5, dtype=torch.uint8)}
 INFO = {"epoch": 3, "history": [{"loss": 0.1 + 0.2}], "best": None}

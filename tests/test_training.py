@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_runs import FAST, QUIET, copy_first_run, hold_bit_run, numbers
 
 from multistable.models import build_model
 from multistable.tasks import CopyFirst, Samples
@@ -18,6 +17,7 @@ from multistable.training.processes import Processes
 from multistable.training.results import folder_of
 from multistable.training.stepper import Stepper
 from multistable.training.trained import evaluate_lengths, load_trained
+from training_runs import FAST, QUIET, copy_first_run, hold_bit_run, numbers
 
 ALONE = Processes(torch.device("cpu"))
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_runs import copy_first_run, hold_bit_run
 
 from multistable.models import build_model
 from multistable.tasks import MNIST
 from multistable.training import Decay, Run, Schedule
 from multistable.training.optim import build_optimizer, decay_groups, set_rate
 from multistable.training.presets import PRESETS, make_run
+from training_runs import copy_first_run, hold_bit_run
 
 
 @pytest.mark.parametrize("key", PRESETS, ids="-".join)
@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_refused(changes, message):
 
 def test_unknown_task_in_json_is_refused():
     values = copy_first_run().to_dict()
-    with pytest.raises(ValueError, match="task.name must be one of 'hold-bit', 'copy-first', 'mnist', got 'adding'"):
+    with pytest.raises(ValueError, match=r"task\.name must be one of 'hold-bit', 'copy-first', 'mnist', got 'adding'"):
         Run.from_dict({**values, "task": {"name": "adding"}})
 
 

@@ -80,9 +80,7 @@ def train(
         bool | None,
         typer.Option("--permuted/--in-order", help="mnist: the order of the pixels.", rich_help_panel=TASK),
     ] = None,
-    longer: Annotated[
-        str, typer.Option(help="Also test at these lengths: '1000,10000'.", rich_help_panel=TASK)
-    ] = "",
+    longer: Annotated[str, typer.Option(help="Also test at these lengths: '1000,10000'.", rich_help_panel=TASK)] = "",
     device: Annotated[
         str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.", rich_help_panel=MACHINE)
     ] = "auto",
@@ -114,7 +112,7 @@ def train(
             chosen, cell_names(cell, chosen.blocks, blocks), dropout, decay=Decay(reading=decay), seed=seed,
             precision=rounding,
         )  # fmt: skip
-        lengths = [int(word) for word in longer.split(",") if word]
+        lengths = whole_numbers(longer)
         result = train_run(run, out, Options(device, graph, compiled))
         folder = folder_of(run, out)
         if processes.first:
@@ -123,6 +121,13 @@ def train(
     except (ValueError, DataError, CheckpointError, NonFiniteLossError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(1) from error
+
+
+def whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",") if word]
+    except ValueError as error:
+        raise ValueError(f"--longer must be whole numbers separated by commas, got {text!r}") from error
 
 
 def adjust(chosen: Preset, sizes: dict[str, Any], settings: dict[str, Any], learning_rate: float | None) -> Preset:

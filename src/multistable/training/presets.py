@@ -33,8 +33,8 @@ class Preset:
 
 
 PRESETS: dict[tuple[str, Scale], Preset] = {
-    # The paper's "simple benchmark": one layer of one unit; the rest is ours, the paper is silent. Whether one BMRU unit
-    # learns is a matter of its first thresholds (2 of 4 seeds did); 16 units did with every seed.
+    # The paper's "simple benchmark": one layer of one unit; the rest is ours, the paper is silent. Whether one BMRU
+    # unit learns is a matter of its first thresholds (2 of 4 seeds did); 16 units did with every seed.
     ("hold-bit", "smoke"): Preset(HoldBit(20, 640), 1, 16, 16, 10, 32, SHORT),
     ("hold-bit", "small"): Preset(HoldBit(100), 1, 16, 16, 15, 32, SHORT),
     ("hold-bit", "paper"): Preset(HoldBit(20), 1, 16, 1, 100, 32, PAPER),

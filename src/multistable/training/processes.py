@@ -26,6 +26,7 @@ class Processes:
         """
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
+        check_device(device)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls(torch.device(device))
         from accelerate import PartialState
@@ -71,3 +72,12 @@ class Processes:
         """Until all processes are here."""
         if self.count > 1:
             dist.barrier()
+
+
+def check_device(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ValueError(f"device must be auto or a device of torch (cpu, cuda, cuda:1), got {device!r}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device!r}, but torch finds no GPU")
