@@ -12,6 +12,7 @@ from multistable.cells import BMRU
 from multistable.cells.sequences import Steps
 from multistable.models.block import Block, ReadOut, Timesteps
 from multistable.models.config import ModelConfig
+from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
 
 __all__ = ["Head", "ModelState", "SequenceModel"]
@@ -153,6 +154,12 @@ class SequenceModel(nn.Module):
             if isinstance(module, ReadOut):
                 found += [weight for name, weight in module.named_parameters() if name == "bmru"]
         return found
+
+    def synchronize_norms(self) -> None:
+        """From now on the statistics of batch norm are those of all processes of ``torch.distributed`` together."""
+        for module in self.modules():
+            if isinstance(module, BatchNorm):
+                module.synchronized = True
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``model.safetensors`` into ``folder``, complete or not at all."""
