@@ -1,18 +1,19 @@
 """Two processes on the CPU: there really are two, and they train as one process would with the whole batch."""
 
-import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from multistable.training import checkpoint, train_run
+from multistable.training import checkpoint, results, train_run
+from multistable.training.presets import make_run, preset
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
-from training_runs import QUIET, copy_first_run
+from training_runs import QUIET
 
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 
@@ -27,7 +28,7 @@ LAUNCHERS = {
 }  # fmt: skip
 
 
-def launch(launcher, run, out):
+def launch(launcher, *words):
     environment = {
         **os.environ,
         "PYTHONPATH": str(HERE.parent / "src"),
@@ -35,16 +36,32 @@ def launch(launcher, run, out):
         "ACCELERATE_USE_CPU": "true",
         "PYTHONWARNINGS": "default",
     }
-    words = [sys.executable, "-m", *LAUNCHERS[launcher], str(HERE / "train_two.py"), json.dumps(run.to_dict()), out]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], str(HERE / "train_two.py"), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return json.loads((folder_of(run, Path(out)) / "result.json").read_text())
+    return done.stdout
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_processes_train_as_one(tmp_path, launcher):
-    run = copy_first_run(("bmru", "lru"), samples=400, epochs=2, batch_size=36)
-    together = launch(launcher, run, str(tmp_path / "two"))
+    words = [
+        "copy-first",
+        "--scale",
+        "smoke",
+        "--cell",
+        "bmru,lru",
+        "--batch-size",
+        "36",
+        "--device",
+        "cpu",
+        "--longer",
+        "100",
+    ]
+    output = launch(launcher, *words, "--out", str(tmp_path / "two"))
+    assert output.count("best on validation") == 1, "one table, not two"
+    run = make_run(replace(preset("copy-first", "smoke"), batch_size=36), ("bmru", "lru"))
+    together = results.read(folder_of(run, tmp_path / "two"))
+    assert together is not None
     assert together["machine"]["processes"] == 2
     alone = train_run(run, tmp_path / "one", QUIET)
     assert alone["machine"]["processes"] == 1

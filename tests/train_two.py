@@ -1,11 +1,10 @@
-"""Started by a launcher in several processes: train one run together (see test_processes.py)."""
-
-import json
-import sys
+"""``multistable train`` as a script, for launchers that start several processes (see test_processes.py)."""
 
 import torch
+import typer
 
-from multistable.training import Options, Run, train_run
+from multistable.training.command import train
 
-torch.set_num_threads(1)
-train_run(Run.from_dict(json.loads(sys.argv[1])), sys.argv[2], Options(device="cpu"))
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    typer.run(train)

@@ -35,13 +35,17 @@ class PositionEncoding(nn.Module):
         self.scale = scale
 
     def forward(self, counts: Tensor, dtype: torch.dtype) -> Tensor:
-        # In float32 a million steps of wavelength 2.5 would be off by 0.1 rad; the phase needs float64.
+        # In float32 a million steps of wavelength 2.5 would be off by 0.1 rad: phases need float64. It is all computed
+        # where the counts are, because a copy from the host cannot be part of a CUDA graph.
         wide = torch.float32 if counts.device.type == "mps" else torch.float64
-        # Computed where it is needed: copied from the host, it could not be part of a CUDA graph.
-        steps = torch.arange(self.dim // 2, dtype=wide, device=counts.device) / max(self.dim // 2 - 1, 1)
-        wavelengths = self.shortest * torch.exp(steps * math.log(self.longest / self.shortest))
-        phase = 2 * math.pi * torch.remainder(counts[..., None] / wavelengths, 1.0)
+        t = counts[..., None].to(wide)
+        phase = 2 * math.pi * torch.remainder(t / self.wavelengths(t.device, wide), 1.0)
         return (self.scale * torch.cat([phase.sin(), phase.cos()], dim=-1)).to(dtype)
+
+    def wavelengths(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64) -> Tensor:
+        """``[dim / 2]``, in steps, from the shortest to the longest."""
+        exponents = torch.arange(self.dim // 2, device=device, dtype=dtype) / max(self.dim // 2 - 1, 1)
+        return self.shortest * torch.pow(self.longest / self.shortest, exponents)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, wavelengths {self.shortest:g} to {self.longest:g}, scale {self.scale:g}"

@@ -1,6 +1,7 @@
 """The model: encoder, blocks, two fully connected layers, pooling; whole sequences, chunks of them or single steps."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -11,6 +12,7 @@ from multistable.cells import BMRU
 from multistable.cells.sequences import Steps
 from multistable.models.block import Block, ReadOut, Timesteps
 from multistable.models.config import ModelConfig
+from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
 
 __all__ = ["Head", "ModelState", "SequenceModel"]
@@ -153,6 +155,41 @@ class SequenceModel(nn.Module):
                 found += [weight for name, weight in module.named_parameters() if name == "bmru"]
         return found
 
+    def synchronize_norms(self) -> None:
+        """From now on the statistics of batch norm are those of all processes of ``torch.distributed`` together."""
+        for module in self.modules():
+            if isinstance(module, BatchNorm):
+                module.synchronized = True
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` into ``folder``, complete or not at all."""
+        from multistable.models import storage  # builds models, so it comes after this module
+
+        storage.save(self, folder)
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | Path, *, device: torch.device | str = "cpu", **hub_options: Any
+    ) -> "SequenceModel":
+        """A saved model in evaluation mode: from a folder, or else from the repository of that name on the Hub.
+
+        ``hub_options`` are ``revision``, ``token``, ``cache_dir``, ``local_files_only`` and ``force_download``.
+        """
+        if Path(source).is_dir():
+            from multistable.models import storage
+
+            return storage.load(source, device)
+        hub = _hub(f"{source} is no folder; looking for it on the Hub")
+        return hub.from_pretrained(str(source), **hub_options).model.to(device)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload to the repository ``repo_id`` ("name" or "owner/name") and return the address of the commit.
+
+        ``options`` are those of ``huggingface_hub.ModelHubMixin.push_to_hub``, such as ``private`` and ``token``.
+        """
+        hub = _hub("push_to_hub")
+        return hub(self).push_to_hub(repo_id, **options)
+
     @property
     def _blocks(self) -> list[Block]:
         return cast("list[Block]", self.blocks)
@@ -171,3 +208,12 @@ class SequenceModel(nn.Module):
         shape = "[B, T, " if ndim == 3 else "[B, "
         if x.ndim != ndim or x.shape[-1] != self.encoder.in_features:
             raise ValueError(f"x must have shape {shape}{self.encoder.in_features}], got {list(x.shape)}")
+
+
+def _hub(purpose: str) -> Any:
+    """The class that moves models to and from the Hub."""
+    try:
+        from multistable.models.hub import OnHub
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs huggingface_hub: pip install 'multistable[hub]'") from error
+    return OnHub

@@ -50,7 +50,8 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     """Train a run in its folder under ``out``, or finish what an earlier call began; returns its result.
 
     The folder holds ``run.json``, ``metrics.jsonl`` (a line per epoch), ``last.safetensors``, ``best.safetensors``
-    (best on the validation set) and in the end ``result.json``; a run that has one is not computed again.
+    (best on the validation set) and in the end ``model`` (the best, for ``SequenceModel.from_pretrained``) and
+    ``result.json``; a run that has one is not computed again.
     """
     options = options or Options()
     folder = results.folder_of(run, Path(out))
@@ -72,6 +73,8 @@ class Training:
         device = processes.device
         torch.manual_seed(derive(run.seed, "weights"))
         self.model = build_model(run.model).to(device)
+        if processes.count > 1:
+            self.model.synchronize_norms()
         self.optimizer = build_optimizer(self.model, run.decay)
         self.train_set = run.task.samples("train", run.seed, device)
         self.valid_set = run.task.samples("valid", run.seed, device)
@@ -92,7 +95,7 @@ class Training:
         self.best: dict[str, Any] | None = None
         self.best_weights: dict[str, Tensor] | None = None
         self.bar: Silent = Silent()
-        self.seconds_before = 0.0
+        self.seconds_before, self.speed = 0.0, 0.0
         self.started = self.saved_at = self.looked_at = time.monotonic()
         if device.type == "cuda" and options.graph and processes.count == 1:
             fresh = {name: tensor.clone() for name, tensor in self.tensors().items()}
@@ -124,7 +127,7 @@ class Training:
         self.model.train()
         if self.step == 0:
             self.stepper.start_epoch()
-        order = self.order()
+        order, started, first = self.order(), time.monotonic(), self.step
         while self.step < self.steps_per_epoch:
             self.seed_step()
             rate = self.run.schedule.rate(self.epoch + self.step / self.steps_per_epoch, self.run.epochs)
@@ -133,6 +136,8 @@ class Training:
             self.look()
             self.save()
         self.check_loss()
+        timesteps = (self.step - first) * self.run.batch_size * self.run.task.length
+        self.speed = timesteps / (time.monotonic() - started)
 
     def order(self) -> Tensor:
         """``[steps, B]``: the samples of each step of this process."""
@@ -159,6 +164,7 @@ class Training:
             f"valid_{metric}": valid.score,
             "rate": self.run.schedule.rate(self.epoch, self.run.epochs),
             "seconds": round(self.seconds, 3),
+            "timesteps_per_second": round(self.speed),
         }
         self.history.append(record)
         if self.is_best(valid.score):
@@ -216,8 +222,10 @@ class Training:
             "history": self.history,
             "seconds": round(self.seconds, 3),
             "machine": results.machine(self.processes.device, self.processes.count),
+            "options": {"graph": self.options.graph, "compiled": self.options.compiled},
         }
         if self.processes.first:
+            self.model.save_pretrained(self.folder / "model")
             results.write(self.folder, self.run, values)
         self.processes.wait()
         return results.read(self.folder) or {}

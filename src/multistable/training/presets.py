@@ -44,7 +44,7 @@ PRESETS: dict[tuple[str, Scale], Preset] = {
     ("copy-first", "paper"): Preset(CopyFirst(), 2, 256, 256, 100, 256, PAPER),
     # Table "Training parameters used in section Permuted sequential MNIST".
     ("mnist", "smoke"): Preset(MNIST(0, True, 320, 100), 1, 16, 16, 2, 32, SHORT, 16),
-    ("mnist", "small"): Preset(MNIST(0, True, 6_000, 2_000), 2, 64, 64, 10, 64, SHORT, 16),
+    ("mnist", "small"): Preset(MNIST(0, True, 4_000, 1_000), 2, 64, 64, 8, 64, SHORT, 16),
     ("mnist", "paper"): Preset(MNIST(), 2, 256, 256, 100, 256, PAPER, 16),
 }
 
