@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from multistable.files import write_atomically
 from multistable.training import Options, checkpoint, train_run
 from multistable.training.results import folder_of
 from training_runs import QUIET, copy_first_run
@@ -52,8 +53,9 @@ def test_changed_info_is_named(path):
 
 def test_a_crash_while_writing_keeps_the_old_file(path):
     with pytest.raises(TypeError):
-        checkpoint.write_atomically(path, "text is no bytes")  # pyright: ignore
+        write_atomically(path, "text is no bytes")  # pyright: ignore
     assert checkpoint.load(path)[1] == INFO
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_restore_refuses_what_does_not_fit():

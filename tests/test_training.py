@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from multistable.models import build_model
+from multistable.models import SequenceModel, build_model
 from multistable.tasks import CopyFirst, Samples
 from multistable.training import NonFiniteLossError, Schedule, train_run
 from multistable.training.diagnose import first_bad_layer
@@ -91,6 +91,9 @@ def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
         assert again == run
         found = evaluate(run.task, model, run.task.samples("test", run.seed), 20, "float32", ALONE)
         assert found.score == values["test_mse"]
+    exported = SequenceModel.from_pretrained(folder_of(run, tmp_path) / "model")
+    found = evaluate(run.task, exported, run.task.samples("test", run.seed), 20, "float32", ALONE)
+    assert found.score == best["test_mse"]
 
 
 def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path):

@@ -4,22 +4,20 @@ Each file is written beside its place and moved there when complete. The weights
 of their bytes, so files that do not belong together or were damaged on the way are found out when they are read.
 """
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from multistable.files import write_atomically
 from multistable.models.build import build_model
 from multistable.models.config import ModelConfig
 from multistable.models.sequence import SequenceModel
 
-__all__ = ["load", "save", "write_atomically"]
+__all__ = ["load", "save"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -54,22 +52,6 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceMode
     except RuntimeError as error:
         raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
     return model.to(device).eval()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """``data`` at ``path``, complete or not at all, whenever the process or the machine stops."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
 
 
 def _read_config(path: Path) -> ModelConfig:

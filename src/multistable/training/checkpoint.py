@@ -2,33 +2,18 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-__all__ = ["CheckpointError", "load", "restore", "save", "write_atomically"]
+from multistable.files import write_atomically
+
+__all__ = ["CheckpointError", "load", "restore", "save"]
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint is damaged, or belongs to something else."""
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """After a crash at any moment ``path`` holds either its old or its new content, whole."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:

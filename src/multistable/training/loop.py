@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multistable.files import write_atomically
 from multistable.models import build_model
 from multistable.tasks import Samples
 from multistable.tasks.seeds import derive, generator
@@ -60,7 +61,7 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     processes = Processes.join(options.device)
     if processes.first:
         folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_atomically(folder / "run.json", (json.dumps(run.to_dict(), indent=1) + "\n").encode())
+        write_atomically(folder / "run.json", (json.dumps(run.to_dict(), indent=1) + "\n").encode())
     processes.wait()
     return Training(run, folder, options, processes).finish()
 
@@ -276,5 +277,5 @@ class Training:
         self.done_before = self.epoch * self.steps_per_epoch + self.step
         if self.processes.first:
             lines = "".join(json.dumps(record) + "\n" for record in self.history)
-            checkpoint.write_atomically(self.folder / METRICS, lines.encode())
+            write_atomically(self.folder / METRICS, lines.encode())
         self.processes.wait()

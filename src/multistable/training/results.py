@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from multistable import __version__
-from multistable.training.checkpoint import write_atomically
+from multistable.files import write_atomically
 from multistable.training.config import Run
 
 __all__ = ["folder_of", "git_commit", "machine", "read", "versions", "write"]
