@@ -97,8 +97,10 @@ def train(
 ) -> None:
     """Train a model on a task, test it, and print a table.
 
-    Interrupt it whenever you like: the same command goes on where it was, and comes to the same numbers. A finished run
-    is not computed again. Several GPUs: accelerate launch -m multistable train TASK ...
+    Interrupt it whenever you like: the same command goes on where it was,
+    and comes to the same numbers. A finished run is not computed again.
+
+    Several GPUs: accelerate launch -m multistable train TASK ...
     """
     sizes = {"blocks": blocks, "d_model": d_model, "d_state": d_state, "epochs": epochs, "batch_size": batch_size}
     settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted}
@@ -118,7 +120,10 @@ def train(
         if processes.first:
             records = evaluate_lengths(folder, lengths, LONGER_SAMPLES, device=processes.device) if lengths else []
             show(run, result, records, folder)
-    except (ValueError, DataError, CheckpointError, NonFiniteLossError) as error:
+    except KeyboardInterrupt as stop:
+        typer.echo(f"stopped; the same command goes on from the last checkpoint in {out}", err=True)
+        raise typer.Exit(130) from stop
+    except (ValueError, ImportError, DataError, CheckpointError, NonFiniteLossError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(1) from error
 

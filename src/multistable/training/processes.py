@@ -28,9 +28,14 @@ class Processes:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         check_device(device)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            return cls(torch.device(device))
-        from accelerate import PartialState
-
+            chosen = torch.device(device)
+            if chosen.type == "cuda" and chosen.index is not None:
+                torch.cuda.set_device(chosen)  # kernels and graphs run on the current one
+            return cls(chosen)
+        try:
+            from accelerate import PartialState
+        except ImportError as error:
+            raise ImportError("several processes need accelerate: pip install 'multistable[distributed]'") from error
         state = PartialState(cpu=device == "cpu")
         return cls(torch.device(state.device or device), state.process_index, state.num_processes)
 
