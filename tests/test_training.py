@@ -81,11 +81,11 @@ def test_the_result_says_what_where_and_how_long(tmp_path):
 
 
 def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
-    run = copy_first_run(epochs=6, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
+    run = copy_first_run(epochs=6, seed=3, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
     result = train_run(run, tmp_path, QUIET)
     scores = [record["valid_mse"] for record in result["history"]]
     best = result["metrics"]["best"]
-    assert best["epoch"] == scores.index(min(scores)) + 1
+    assert best["epoch"] == scores.index(min(scores)) + 1 != 6
     for which, values in result["metrics"].items():
         again, model = load_trained(folder_of(run, tmp_path), which)
         assert again == run

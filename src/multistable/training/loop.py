@@ -94,7 +94,7 @@ class Training:
         self.epoch, self.step = 0, 0
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
-        self.best_weights: dict[str, Tensor] | None = None
+        self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.bar: Silent = Silent()
         self.seconds_before, self.speed = 0.0, 0.0
         self.started = self.saved_at = self.looked_at = time.monotonic()
@@ -176,7 +176,7 @@ class Training:
         self.history.append(record)
         if self.is_best(valid.score):
             self.best = {"epoch": self.epoch, "score": valid.score}
-            self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+            checkpoint.restore(self.best_weights, self.model.state_dict(), "of this epoch")
         if self.processes.first:
             with (self.folder / METRICS).open("a") as file:
                 file.write(json.dumps(record) + "\n")
@@ -220,8 +220,7 @@ class Training:
         samples = self.run.task.samples("test", self.run.seed, self.processes.device)
         metrics = {"last": self.test_weights(samples, self.run.epochs)}
         if self.best is not None:
-            weights, _ = checkpoint.load(self.folder / BEST)
-            checkpoint.restore(self.model.state_dict(), weights, self.folder / BEST)
+            checkpoint.restore(self.model.state_dict(), self.best_weights, "of the best epoch")
             metrics["best"] = self.test_weights(samples, self.best["epoch"])
         values = {
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
@@ -250,6 +249,7 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": optimizer_tensors(self.model, self.optimizer),
             "stepper": self.stepper.tensors(),
+            "best": self.best_weights,
         }
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
@@ -258,16 +258,15 @@ class Training:
         return self.seconds_before + time.monotonic() - self.started
 
     def save(self, due: bool = False) -> None:
-        """When it is time: the best weights, then the position, which counts on them. Never a state with a bad loss."""
+        """When it is time: one file from which to go on, and the best weights alone. Never a state with a bad loss."""
         due = due or time.monotonic() - self.saved_at >= self.options.checkpoint_seconds
         if not (due and self.processes.first) or int(self.stepper.bad_step) >= 0:
             return
-        if self.best_weights is not None:
-            checkpoint.save(self.folder / BEST, self.best_weights, {"run": self.run.to_dict(), **(self.best or {})})
-            self.best_weights = None
-        position = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds}
-        info = {"run": self.run.to_dict(), **position, "best": self.best, "history": self.history}
-        checkpoint.save(self.folder / LAST, self.tensors(), info)
+        described = {"run": self.run.to_dict(), "best": self.best}
+        position = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "history": self.history}
+        checkpoint.save(self.folder / LAST, self.tensors(), described | position)
+        if self.best is not None:
+            checkpoint.save(self.folder / BEST, self.best_weights, described)
         self.saved_at = time.monotonic()
 
     def resume(self) -> None:
