@@ -99,6 +99,9 @@ def test_bad_config_files_are_named(tmp_path, text):
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"config\.json does not exist"):
         SequenceModel.from_pretrained(tmp_path)
+    for source in (tmp_path / "none", str(tmp_path / "none"), "./none"):
+        with pytest.raises(FileNotFoundError, match="none is no folder"):
+            SequenceModel.from_pretrained(source)
 
 
 def test_nothing_half_written(tmp_path, monkeypatch):
