@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hub_server import hub_server
 from multistable import ModelConfig, SequenceModel, build_model
 from multistable.cells import CELLS
 from multistable.models import PositionConfig, storage
@@ -99,6 +100,9 @@ def test_bad_config_files_are_named(tmp_path, text):
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"config\.json does not exist"):
         SequenceModel.from_pretrained(tmp_path)
+    for source in (tmp_path / "none", str(tmp_path / "none"), "./none"):
+        with pytest.raises(FileNotFoundError, match="none is no folder"):
+            SequenceModel.from_pretrained(source)
 
 
 def test_nothing_half_written(tmp_path, monkeypatch):
@@ -128,18 +132,31 @@ def test_from_the_hub_cache(tmp_path):
     assert torch.equal(loaded(x)[0], model(x)[0])
 
 
-def test_what_goes_to_the_hub(tmp_path):
+def test_to_the_hub_and_back(tmp_path):
+    """Against a server on this machine, in a process of its own because the address is read at import."""
     pytest.importorskip("huggingface_hub")
-    from multistable.models.hub import OnHub
+    make().save_pretrained(tmp_path / "model")
+    code = f"""if True:
+        from multistable import SequenceModel
+        url = SequenceModel.from_pretrained({str(tmp_path / "model")!r}).push_to_hub("someone/bits", token="hf_test")
+        assert url.endswith("/someone/bits/commit/" + "1" * 40), url
+        SequenceModel.from_pretrained("someone/bits").save_pretrained({str(tmp_path / "back")!r})
+        """
+    with hub_server() as (address, files):
+        run_python(code, HF_ENDPOINT=address, HF_HOME=str(tmp_path / "home"), NO_PROXY="127.0.0.1")
+    assert sorted(files) == ["README.md", "config.json", "model.safetensors"]
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "back" / name).read_bytes() == files[name]
 
-    OnHub(make()).save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
-    assert storage.load(tmp_path).config == CONFIG
+
+def run_python(code: str, **environment: str) -> str:
+    """What ``code`` prints in a fresh process."""
+    environment = os.environ | {"PYTHONPATH": str(Path(storage.__file__).parents[2])} | environment
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 def test_import_loads_neither_safetensors_nor_hub():
     code = "import sys, multistable; print(sys.modules.keys() & {'safetensors', 'huggingface_hub', 'numba'})"
-    source = str(Path(storage.__file__).parents[2])
-    environment = os.environ | {"PYTHONPATH": source}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert result.stdout.strip() == "set()"
+    assert run_python(code) == "set()"

@@ -10,6 +10,7 @@ import torch
 from multistable import ModelConfig, SequenceModel, build_model
 from multistable.cells import CELLS
 from multistable.models import LRUConfig, PositionConfig
+from multistable.models.block import Timesteps
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
 
@@ -212,6 +213,23 @@ def test_bmru_parameters():
         "blocks.2.out_proj.bmru",
     ]
     assert len(model.bmru_parameters()) == len(found)
+
+
+def test_block_is_its_equation():
+    """x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x)), each direction and part with its own matrix."""
+    block = make(cells=("hybrid",), bidirectional=True).blocks[0]
+    torch.manual_seed(3)
+    x, position = torch.randn(B, T, 8, dtype=torch.float64), torch.randn(1, T, 4, dtype=torch.float64)
+    y, _ = block(x, None, Timesteps(None, None, None, position), False)
+    norm = block.norm
+    u = (x - norm.running_mean) / torch.sqrt(norm.running_var + norm.eps) * norm.weight + norm.bias
+    features, _ = block.cell(torch.cat([u, position.expand(B, T, 4)], dim=-1))
+    bmru, lru = block.out_proj.bmru.chunk(2, dim=1), block.out_proj.lru.chunk(2, dim=1)
+    out = block.skip * u
+    for piece, weight in zip(features.split([3, 6, 3, 6], dim=-1), (bmru[0], lru[0], bmru[1], lru[1]), strict=True):
+        out = out + piece @ weight.T
+    a, b = block.glu(out).chunk(2, dim=-1)
+    assert_close(y, x + a * torch.sigmoid(b))
 
 
 def test_batch_norm_is_torchs_on_valid_steps():

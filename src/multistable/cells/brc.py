@@ -1,5 +1,6 @@
 """The bistable recurrent cells of Vecoven et al. (2021), step by step: :class:`BRC` and :class:`NBRC`."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -96,8 +97,7 @@ class BRC(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         proj, weight_hh = self.project(x, layer, suffix), self.parameter("weight_hh", layer, suffix)
         h0 = proj.new_zeros(steps.B, self.hidden_size) if h0 is None else h0
-        law = lambda proj, h: self.law(proj, h, weight_hh)  # noqa: E731
-        return sequences.run_loop(law, proj, h0, steps, suffix == "_reverse")
+        return sequences.run_loop(partial(self.law, weight_hh=weight_hh), proj, h0, steps, suffix == "_reverse")
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         h = self.law(self.project(x, layer, ""), h, self.parameter("weight_hh", layer, ""))

@@ -71,30 +71,29 @@ class GRU(Recurrent):
         self, rnn: nn.RNNBase, x: Tensor, h0: Tensor, steps: sequences.Steps, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         """Each segment as a sequence of its own, all of them in one packed batch."""
-        x = x if self.batch_first else x.transpose(0, 1)
+        x = self.layout(x)
+        h = x.new_zeros(*x.shape[:2], self.hidden_size)
         segments = steps.segments(x.shape[1])
+        if not segments:  # nothing but padding
+            return self.layout(h), h0
         turned = (lambda piece: piece.flip(0)) if reverse else (lambda piece: piece)
-        if not segments:
-            return torch.zeros_like(self._layout(x[..., :1].expand(-1, -1, self.hidden_size))), h0
-        entering = [h0[s.sequence] if (s.last if reverse else s.enters) else torch.zeros_like(h0[0]) for s in segments]
+        starts = [h0[s.sequence] if (s.last if reverse else s.enters) else torch.zeros_like(h0[0]) for s in segments]
         packed = pack_sequence([turned(x[s.sequence, s.start : s.end]) for s in segments], enforce_sorted=False)
-        output, h_n = rnn(packed, self.to_torch(torch.stack(entering)))
-        pieces, states = unpack_sequence(output), self.from_torch(h_n)
-        h = x.new_zeros(*x.shape[:2], self.hidden_size, dtype=pieces[0].dtype)
-        valid = torch.zeros(x.shape[:2], dtype=torch.bool)
-        for s in segments:
-            valid[s.sequence, s.start : s.end] = True
-        h = h.index_put(valid.to(x.device).nonzero(as_tuple=True), torch.cat([turned(piece) for piece in pieces]))
+        output, h_n = rnn(packed, self.to_torch(torch.stack(starts)))
+        pieces, states = [turned(piece) for piece in unpack_sequence(output)], self.from_torch(h_n)
+        valid = torch.ones_like(h[..., :1], dtype=torch.bool) if steps.valid is None else self.layout(steps.valid)
+        h = h.to(states.dtype).masked_scatter(valid, torch.cat(pieces))  # the pieces are all valid steps, in order
         ends = [i for i, s in enumerate(segments) if s.last]
         rows = torch.tensor([segments[i].sequence for i in ends], device=x.device)
-        return self._layout(h), h0.to(h.dtype).index_put((rows,), states[torch.tensor(ends, device=x.device)])
+        return self.layout(h), h0.to(h.dtype).index_copy(0, rows, states[ends])
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         axis = -2 if self.batch_first else 0
         output, h_n = getattr(self, f"rnn_l{layer}")(x.unsqueeze(axis), self.to_torch(h.to(x.dtype)))
         return output.squeeze(axis), self.from_torch(h_n)
 
-    def _layout(self, h: Tensor) -> Tensor:
+    def layout(self, h: Tensor) -> Tensor:
+        """From the layout of the input to ``[B, T, ...]``, or back."""
         return h if self.batch_first else h.transpose(0, 1)
 
 

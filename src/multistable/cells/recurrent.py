@@ -130,7 +130,7 @@ class Recurrent(nn.Module):
             return sequences.run_unbatched(self, input, hx, reset, lengths)
         steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
         h0 = sequences.initial_states(self, input, steps.B, hx)
-        x, last = input, []
+        x, last = steps.zero_padding(input), []  # a NaN there would reach the gradient of the weights, as 0 * NaN
         for layer in range(self.num_layers):
             if layer > 0 and self.dropout > 0:
                 x = F.dropout(x, self.dropout, self.training)

@@ -68,6 +68,18 @@ class SequenceModel(nn.Module):
         y = pool(fc2(gelu(fc1(x))))
 
     Built by :func:`~multistable.build_model`; ``config`` is what it was built from.
+
+    A sequence may come in pieces, down to single timesteps; the state goes in and comes out:
+
+        >>> from multistable import ModelConfig, build_model
+        >>> model = build_model(ModelConfig(("hybrid",), d_input=2, d_output=1, d_model=8, d_state=8)).double().eval()
+        >>> x = torch.randn(4, 30, 2).double()
+        >>> whole, _ = model(x)
+        >>> _, state = model(x[:, :20])
+        >>> _, state = model(x[:, 20:29], state)
+        >>> last, state = model.step(x[:, 29], state)
+        >>> torch.allclose(last, whole)
+        True
     """
 
     def __init__(
@@ -179,6 +191,8 @@ class SequenceModel(nn.Module):
             from multistable.models import storage
 
             return storage.load(source, device)
+        if isinstance(source, Path) or source.count("/") > 1 or source.startswith((".", "/", "~")):
+            raise FileNotFoundError(f"{source} is no folder, and no name on the Hub (name or owner/name)")
         hub = _hub(f"{source} is no folder; looking for it on the Hub")
         return hub.from_pretrained(str(source), **hub_options).model.to(device)
 
@@ -196,13 +210,12 @@ class SequenceModel(nn.Module):
 
     def _seen(self, counts: Tensor, state: ModelState | None, steps: Steps) -> Tensor:
         """``[B]``, the steps that the state behind this chunk has seen since the last reset."""
+        if steps.lengths is None and counts.shape[1] > 0:
+            return counts[:, -1].expand(steps.B) + 1
         before = counts.new_zeros(steps.B) if state is None else state.position
-        if counts.shape[1] == 0:
-            return before
-        counts = counts.expand(steps.B, -1)[..., None] + 1
         if steps.lengths is None:
-            return counts[:, -1, 0].contiguous()
-        return steps.at_last_valid(counts, before[:, None])[:, 0]
+            return before
+        return steps.at_last_valid(counts.expand(steps.B, -1)[..., None] + 1, before[:, None])[:, 0]
 
     def _check(self, x: Any, ndim: int) -> None:
         shape = "[B, T, " if ndim == 3 else "[B, "

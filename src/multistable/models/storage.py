@@ -28,10 +28,11 @@ def save(model: SequenceModel, folder: str | Path) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    config = json.dumps(model.config.to_dict(), indent=2)
-    metadata = {"format": "pt", "config": config, "sha256": _checksum(safetensors.save(tensors))}
-    write_atomically(folder / WEIGHTS, safetensors.save(tensors, metadata))
-    write_atomically(folder / CONFIG, (config + "\n").encode())
+    config = model.config.to_dict()
+    # One entry, because safetensors writes several in random order, and the same model should give the same bytes.
+    record = json.dumps({"config": config, "sha256": _checksum(safetensors.save(tensors))})
+    write_atomically(folder / WEIGHTS, safetensors.save(tensors, {"multistable": record}))
+    write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
 
 
 def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceModel:
@@ -66,11 +67,12 @@ def _read_weights(path: Path, config: ModelConfig) -> dict[str, Tensor]:
     try:
         tensors = safetensors.load(data)
         metadata = json.loads(data[8 : 8 + _header(data)]).get("__metadata__", {})
+        record = json.loads(metadata.get("multistable", "{}"))  # empty in files by other programs
     except Exception as error:  # safetensors raises its own kinds for each way in which a file can be broken
         raise ValueError(f"{path} is cut off or not a safetensors file: {error}") from error
-    if metadata.get("sha256", _checksum(data)) != _checksum(data):
+    if record.get("sha256", _checksum(data)) != _checksum(data):
         raise ValueError(f"{path} is damaged: its bytes do not match the checksum that was stored with them")
-    if "config" in metadata and ModelConfig.from_dict(json.loads(metadata["config"])) != config:
+    if "config" in record and ModelConfig.from_dict(record["config"]) != config:
         raise ValueError(f"{path} was saved with another configuration than the {CONFIG} beside it")
     return tensors
 
