@@ -97,7 +97,7 @@ class Training:
         self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.bar: Silent = Silent()
         self.seconds_before, self.speed = 0.0, 0.0
-        self.started = self.saved_at = self.looked_at = time.monotonic()
+        self.started = self.saved_at = self.looked_at = time.perf_counter()
         if device.type == "cuda" and options.graph and processes.count == 1:
             fresh = {name: tensor.clone() for name, tensor in self.tensors().items()}
             self.stepper.capture()
@@ -128,7 +128,7 @@ class Training:
         self.model.train()
         if self.step == 0:
             self.stepper.start_epoch()
-        order, started, first = self.order(), time.monotonic(), self.step
+        order, started, first = self.order(), time.perf_counter(), self.step
         while self.step < self.steps_per_epoch:
             self.seed_step()
             rate = self.run.schedule.rate(self.epoch + self.step / self.steps_per_epoch, self.run.epochs)
@@ -138,7 +138,7 @@ class Training:
             self.save()
         self.check_loss()
         timesteps = (self.step - first) * self.run.batch_size * self.run.task.length
-        self.speed = timesteps / (time.monotonic() - started)
+        self.speed = timesteps / (time.perf_counter() - started)
 
     def order(self) -> Tensor:
         """``[steps, B]``: the samples of each step of this process."""
@@ -192,7 +192,7 @@ class Training:
 
     def look(self) -> None:
         """Now and then, read loss and metric from the device and show them."""
-        now = time.monotonic()
+        now = time.perf_counter()
         if now - self.looked_at < LOOK_SECONDS:
             return
         if self.processes.count == 1:  # several processes must stop at the same step: at the end of the epoch
@@ -202,7 +202,7 @@ class Training:
         speed = (done - self.done_before) * self.run.batch_size * self.run.task.length / (now - self.started)
         text = f"loss {loss:.4f}  {self.run.task.metric} {score:.4f}  {speed:,.0f} timesteps/s"
         self.bar.update(done, self.epoch + 1, text)
-        self.looked_at = time.monotonic()
+        self.looked_at = time.perf_counter()
 
     def check_loss(self) -> None:
         """Stop if a loss was not finite: no parameter has changed since, so that step can be looked at again."""
@@ -255,11 +255,11 @@ class Training:
 
     @property
     def seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self.started
+        return self.seconds_before + time.perf_counter() - self.started
 
     def save(self, due: bool = False) -> None:
         """When it is time: one file from which to go on, and the best weights alone. Never a state with a bad loss."""
-        due = due or time.monotonic() - self.saved_at >= self.options.checkpoint_seconds
+        due = due or time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds
         if not (due and self.processes.first) or int(self.stepper.bad_step) >= 0:
             return
         described = {"run": self.run.to_dict(), "best": self.best}
@@ -267,7 +267,7 @@ class Training:
         checkpoint.save(self.folder / LAST, self.tensors(), described | position)
         if self.best is not None:
             checkpoint.save(self.folder / BEST, self.best_weights, described)
-        self.saved_at = time.monotonic()
+        self.saved_at = time.perf_counter()
 
     def resume(self) -> None:
         """Go on from the last checkpoint if there is one; later lines of metrics will come again."""
