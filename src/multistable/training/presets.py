@@ -33,11 +33,12 @@ class Preset:
 
 
 PRESETS: dict[tuple[str, Scale], Preset] = {
-    # The paper's "simple benchmark": one layer of one unit; the rest is ours, the paper is silent. Whether one BMRU
-    # unit learns is a matter of its first thresholds (2 of 4 seeds did); 16 units did with every seed.
+    # The paper's "simple benchmark": one layer of one unit; the rest is ours, the paper is silent. One BMRU unit that
+    # writes at zero input gets no gradient, so its first thresholds matter: test error below 0.07 with 6 of 6 seeds at
+    # these numbers (4 of them 0.0000), but 1.0 with half of the seeds at width 16. 16 units learn with every seed.
     ("hold-bit", "smoke"): Preset(HoldBit(20, 640), 1, 16, 16, 10, 32, SHORT),
     ("hold-bit", "small"): Preset(HoldBit(100), 1, 16, 16, 15, 32, SHORT),
-    ("hold-bit", "paper"): Preset(HoldBit(20), 1, 16, 1, 100, 32, PAPER),
+    ("hold-bit", "paper"): Preset(HoldBit(20, 640), 1, 64, 1, 30, 32, SHORT),
     # Table "Training parameters used in section Copy-first-input".
     ("copy-first", "smoke"): Preset(CopyFirst(10, 1.0, 500, 200), 1, 16, 16, 2, 32, SHORT),
     ("copy-first", "small"): Preset(CopyFirst(50, 1.0, 8_000, 2_000), 2, 64, 64, 15, 64, SHORT),
