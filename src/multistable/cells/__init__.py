@@ -1,5 +1,23 @@
 """Cells: the recurrence with its input projection."""
 
 from multistable.cells.bmru import BMRU, BMRUCell
+from multistable.cells.brc import BRC, NBRC
+from multistable.cells.gated import GRU, LSTM
+from multistable.cells.hybrid import Hybrid
+from multistable.cells.lru import LRU
+from multistable.cells.mingru import MinGRU
+from multistable.cells.recurrent import Recurrent
 
-__all__ = ["BMRU", "BMRUCell"]
+__all__ = ["BMRU", "BMRUCell", "BRC", "CELLS", "GRU", "Hybrid", "LRU", "LSTM", "MinGRU", "NBRC", "Recurrent"]
+
+CELLS: dict[str, type[Recurrent]] = {
+    "bmru": BMRU,
+    "lru": LRU,
+    "hybrid": Hybrid,
+    "brc": BRC,
+    "nbrc": NBRC,
+    "mingru": MinGRU,
+    "gru": GRU,
+    "lstm": LSTM,
+}
+"""Every cell by its name: a model is a tuple of such names, one per block."""

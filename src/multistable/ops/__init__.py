@@ -11,6 +11,7 @@ from multistable.ops import library as _library  # noqa: F401  (registers torch.
 from multistable.ops import reference
 from multistable.ops.checks import check_bmru, check_latch, check_linear
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
+from multistable.ops.precision import wide
 from multistable.ops.reference import bmru_step
 
 __all__ = [
@@ -130,6 +131,39 @@ def bmru_layer(
     return along(turned(h)), h_last
 
 
+def linear_layer(
+    a: Tensor,
+    b: Tensor,
+    h0: Tensor | None,
+    *,
+    pairs: bool,
+    reset: Tensor | None,
+    reverse: bool,
+    time_major: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor]:
+    """:func:`linear_scan` for a layer: any layout and direction, complex numbers as pairs, and the last state apart.
+
+    ``b [B, T, N]`` (``[T, B, N]`` if ``time_major``), ``a`` alike or ``[N]`` -> ``h`` shaped like b, ``h_last [B, N]``.
+    With ``pairs`` the last axis of every tensor holds real parts, then imaginary ones. With ``reverse`` the scan runs
+    from the last step to the first; ``reset [B, T]`` then marks the states before a step in that order.
+    """
+    along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
+    a, b = (a if a.ndim == 1 else along(a)), along(b)
+    if backend != "reference":
+        h, h_last = torch.ops.multistable.linear_scan(a, b, h0, reset, pairs, reverse, backend)
+        return along(h), h_last
+    turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
+    number = _from_pairs if pairs else (lambda x: x)
+    a, x = (number(a if a.ndim == 1 else turned(a)), number(turned(b)))
+    start, reset = (None if h0 is None else number(h0)), (None if reset is None else turned(reset))
+    h = reference.linear_scan(a, x, start, reset=reset)
+    h = (_to_pairs(h) if pairs else h).to(b.dtype)
+    if h.shape[1] == 0:
+        return along(h), b.new_zeros(b.shape[0], b.shape[2]) if h0 is None else h0.to(b.dtype)
+    return along(turned(h)), h[:, -1]
+
+
 def explain(x: Tensor, backend: str = "auto") -> Choice:
     """Which backend would scan tensors like ``x``, why, and why no faster one.
 
@@ -142,3 +176,8 @@ def explain(x: Tensor, backend: str = "auto") -> Choice:
 def _to_pairs(x: Tensor) -> Tensor:
     """Complex ``[..., N]`` to real ``[..., 2N]``: real parts, then imaginary parts."""
     return torch.cat([x.real, x.imag], dim=-1)
+
+
+def _from_pairs(x: Tensor) -> Tensor:
+    """The inverse of :func:`_to_pairs`; half precision becomes float32, because torch has no such complex numbers."""
+    return torch.complex(*x.to(wide(x.dtype)).chunk(2, dim=-1))

@@ -78,7 +78,7 @@ def choose(backend: str, x: Tensor) -> Choice:
 
 @cache
 def load(backend: str) -> ModuleType:
-    """The module of a backend, imported when first used: numba and triton take a second each, and torch alone must do."""
+    """The module of a backend, imported when first used: numba and triton take a second each."""
     return importlib.import_module(f"multistable.ops.{backend}")
 
 

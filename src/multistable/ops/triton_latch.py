@@ -93,7 +93,7 @@ def _last(x, R: tl.constexpr):
 
 @triton.jit
 def _enter(seen, value, state, S: tl.constexpr):
-    """Each strand's last write [S, BN], the state before the tile [1, BN] -> states before each strand and after all."""
+    """Each strand's last write [S, BN], the state before the tile [1, BN] -> before each strand and after all."""
     if S == 1:
         return state, _pick(seen, value, state)
     else:

@@ -1,0 +1,115 @@
+"""One block: ``x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x))``."""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multistable.cells import Recurrent
+from multistable.cells.recurrent import Part
+from multistable.models.norm import BatchNorm
+
+__all__ = ["Block", "ReadOut", "Timesteps"]
+
+
+class Timesteps(NamedTuple):
+    """What all blocks are told of a batch beside x: padding, segments, positions."""
+
+    valid: Tensor | None
+    """``[B, T, 1]``, the steps that count."""
+    reset: Tensor | None
+    """``[B, T]``, the first steps of segments."""
+    lengths: Tensor | None
+    """``[B]``, valid steps."""
+    position: Tensor | None
+    """``[B, T, P]`` or ``[1, T, P]``, the encoding of each timestep."""
+
+
+class ReadOut(nn.Module):
+    """Features ``[..., directions * F]`` -> ``[..., H]``: a matrix without bias, one parameter per part of the cell.
+
+    The parts of a hybrid have a matrix each because they belong to different groups of the optimiser.
+    """
+
+    def __init__(self, parts: tuple[Part, ...], directions: int, H: int) -> None:
+        super().__init__()
+        self.parts = parts
+        self.directions = directions
+        for part in parts:
+            self.register_parameter(part.name, nn.Parameter(torch.empty(H, directions * part.size)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """That of ``nn.Linear``; for complex features Orvieto's, variance 1 / (number of complex features)."""
+        fan_in = self.directions * sum(part.size for part in self.parts)
+        for part in self.parts:
+            weight = getattr(self, part.name)
+            if part.pairs:
+                nn.init.normal_(weight, std=math.sqrt(2 / fan_in))
+            else:
+                nn.init.uniform_(weight, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+
+    def forward(self, features: Tensor) -> Tensor:
+        weights = [getattr(self, part.name) for part in self.parts]
+        if len(weights) == 1:
+            return F.linear(features, weights[0])
+        # Features come direction by direction, each with all its parts.
+        chunks = zip(*(weight.chunk(self.directions, dim=1) for weight in weights), strict=True)
+        return F.linear(features, torch.cat([weight for direction in chunks for weight in direction], dim=1))
+
+
+class Block(nn.Module):
+    """``x [B, T, H] -> x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x))``, and the cell's state.
+
+    ``skip [H]`` exists where the cell has one (the LRU's ``D``). GLU is a linear map to 2H, then ``a * sigmoid(b)``.
+    """
+
+    def __init__(self, norm: BatchNorm, cell: Recurrent, out_proj: ReadOut, glu: nn.Linear, dropout: float) -> None:
+        super().__init__()
+        self.norm = norm
+        self.cell = cell
+        self.out_proj = out_proj
+        self.skip = nn.Parameter(torch.randn(glu.in_features)) if cell.has_skip else None
+        self.glu = glu
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, state: Tensor | None, steps: Timesteps, last: bool) -> tuple[Tensor, Tensor]:
+        """``state`` and the new one are ``[directions, B, S]``; with ``last`` only the last valid step comes out,
+        ``[B, H]``."""
+        u = self.norm(x, steps.valid)
+        inputs = self.with_position(u, steps.position)
+        features, h_n = self.cell(inputs, state, reset=steps.reset, lengths=steps.lengths)
+        if last:
+            x, u = at_last(x, steps.lengths), at_last(u, steps.lengths)
+            if self.cell.bidirectional:
+                features = at_last(features, steps.lengths)
+            else:  # at hand already; a slice of all states would cost the backward a pass over them
+                features = h_n[0, :, : self.cell.feature_size]
+        return self.mix(x, u, features, self.training), h_n
+
+    def step(self, x: Tensor, state: Tensor, position: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One timestep without dropout and with the running statistics: ``x [B, H]``, ``position [B, P]``."""
+        u = self.norm.step(x)
+        features, state = self.cell.step(self.with_position(u, position), state)
+        return self.mix(x, u, features, False), state
+
+    def with_position(self, u: Tensor, position: Tensor | None) -> Tensor:
+        if position is None or not self.cell.takes_position:
+            return u
+        return torch.cat([u, position.to(u.dtype).expand(*u.shape[:-1], -1)], dim=-1)
+
+    def mix(self, x: Tensor, u: Tensor, features: Tensor, training: bool) -> Tensor:
+        y = self.out_proj(features)
+        if self.skip is not None:
+            y = y + self.skip.to(u.dtype) * u
+        return x + F.dropout(F.glu(self.glu(y), dim=-1), self.dropout, training)
+
+
+def at_last(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """``x [B, T, H]`` at the last valid step of each sequence, ``[B, H]`` (the first step where none is valid)."""
+    if lengths is None:
+        return x[:, -1]
+    index = (lengths.to(x.device) - 1).clamp(min=0)
+    return x.take_along_dim(index[:, None, None], dim=1).squeeze(1)

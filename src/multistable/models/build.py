@@ -1,0 +1,57 @@
+"""From numbers and names to modules."""
+
+from typing import Any
+
+from torch import nn
+
+from multistable.cells import CELLS, Recurrent
+from multistable.models.block import Block, ReadOut
+from multistable.models.config import ModelConfig
+from multistable.models.norm import BatchNorm
+from multistable.models.position import PositionEncoding
+from multistable.models.sequence import Head, SequenceModel
+
+__all__ = ["build_model"]
+
+
+def build_model(config: ModelConfig) -> SequenceModel:
+    """The model that ``config`` describes, freshly initialised.
+
+    >>> import torch
+    >>> model = build_model(ModelConfig(cells=("lru", "bmru"), d_input=2, d_output=1, d_model=8, d_state=8))
+    >>> y, state = model(torch.randn(4, 20, 2))
+    >>> y.shape
+    torch.Size([4, 1])
+    """
+    H = config.d_model
+    position = config.position
+    encoding = None
+    if position is not None:
+        encoding = PositionEncoding(position.dim, position.shortest, position.longest_wavelength, position.scale)
+    return SequenceModel(
+        encoder=nn.Linear(config.d_input, H),
+        blocks=[build_block(name, config) for name in config.cells],
+        head=Head(nn.Linear(H, H), nn.Linear(H, config.d_output)),
+        position=encoding,
+        config=config,
+    )
+
+
+def build_block(name: str, config: ModelConfig) -> Block:
+    H = config.d_model
+    cell = build_cell(name, config)
+    out_proj = ReadOut(cell.parts, 2 if config.bidirectional else 1, H)
+    return Block(BatchNorm(H), cell, out_proj, nn.Linear(H, 2 * H), config.dropout)
+
+
+def build_cell(name: str, config: ModelConfig) -> Recurrent:
+    """A cell of one layer that reads ``H`` features, and behind them the position if it takes one."""
+    kind, options = CELLS[name], dict[str, Any]()
+    P = config.position.dim if config.position is not None and kind.takes_position else 0
+    if name in ("bmru", "hybrid"):
+        options["alpha_surr"] = config.alpha_surr
+    if name in ("lru", "hybrid"):
+        options |= {"r_min": config.lru.r_min, "r_max": config.lru.r_max, "theta_max": config.lru.theta_max}
+    if name == "hybrid":
+        options["position_size"] = P
+    return kind(config.d_model + P, config.d_state, batch_first=True, bidirectional=config.bidirectional, **options)

@@ -1,0 +1,108 @@
+"""What a model is made of, as numbers and names: frozen, and the same in JSON."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from multistable.cells import CELLS
+
+__all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
+
+POOLINGS = ("last", "mean", "none")
+
+
+@dataclass(frozen=True)
+class LRUConfig:
+    """The ring in which the eigenvalues of LRU cells start (the paper's values)."""
+
+    r_min: float = 0.0
+    r_max: float = 0.99
+    theta_max: float = 2 * math.pi
+
+
+@dataclass(frozen=True)
+class PositionConfig:
+    """Sinusoids of the timestep: ``dim / 2`` wavelengths, geometric from ``shortest`` to ``longest`` steps, sine and
+    cosine of each, times ``scale``. ``longest`` is ``2 T`` unless given, with ``T`` the length of the sequences."""
+
+    dim: int = 16
+    shortest: float = 2.5
+    longest: float | None = None
+    scale: float = 4.0
+    T: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dim < 2 or self.dim % 2:
+            raise ValueError(f"dim must be even and positive (a sine and a cosine per wavelength), got {self.dim!r}")
+        if self.longest is None and self.T is None:
+            raise ValueError("PositionConfig needs T (the length of the sequences) or longest, got neither")
+        if not 0 < self.shortest < self.longest_wavelength:
+            raise ValueError(f"shortest must lie between 0 and {self.longest_wavelength} steps, got {self.shortest!r}")
+
+    @property
+    def longest_wavelength(self) -> float:
+        return 2.0 * (self.T or 0) if self.longest is None else self.longest
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A :class:`~multistable.SequenceModel`: one cell name per block, sizes, and the paper's defaults for the rest."""
+
+    cells: tuple[str, ...]
+    d_input: int
+    d_output: int
+    d_model: int = 256
+    """H, the width between blocks."""
+    d_state: int = 256
+    """N, the units of a cell, per direction."""
+    bidirectional: bool = False
+    pooling: Literal["last", "mean", "none"] = "last"
+    position: PositionConfig | None = None
+    """The encoding handed to the cells that take positions; None for none."""
+    alpha_surr: float = 1.0
+    lru: LRUConfig = LRUConfig()
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", tuple(self.cells))
+        unknown = [name for name in self.cells if name not in CELLS]
+        if unknown or not self.cells:
+            raise ValueError(f"cells must be names out of {', '.join(CELLS)}, one per block, got {self.cells!r}")
+        for name in ("d_input", "d_output", "d_model", "d_state"):
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be a probability below 1, got {self.dropout!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types: ``ModelConfig.from_dict(json.loads(json.dumps(c.to_dict()))) == c``."""
+        return dataclasses.asdict(self) | {"cells": list(self.cells)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
+        """The inverse of :meth:`to_dict`. Fields left out take their defaults, unknown ones are refused."""
+        values = dict(values)
+        for name, inner in (("position", PositionConfig), ("lru", LRUConfig)):
+            if isinstance(values.get(name), dict):
+                values[name] = _strict(inner, values[name])
+        return _strict(cls, values)
+
+
+def _strict(cls: type, values: dict[str, Any]) -> Any:
+    """``cls(**values)``, with a sentence about names that do not fit."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    unknown = sorted(values.keys() - fields.keys())
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}; it has {', '.join(fields)}")
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in values and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ValueError(f"{cls.__name__} needs {', '.join(missing)}, got {', '.join(values) or 'nothing'}")
+    return cls(**values)

@@ -1,0 +1,87 @@
+"""Batch norm over batch and time that counts valid steps only, and those of other processes where asked to."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multistable.ops.precision import wide
+
+__all__ = ["BatchNorm"]
+
+
+class BatchNorm(nn.Module):
+    """``weight * (x - mean) / sqrt(var + eps) + bias`` per feature of ``x [B, T, H]``.
+
+    In training, mean and variance are those of the valid timesteps of the batch, and the running statistics follow them
+    (``running += momentum * (batch - running)``, the variance unbiased there, as in :class:`torch.nn.BatchNorm1d`).
+    In evaluation, and for single steps ``[B, H]``, they are the running statistics.
+
+    With ``synchronized`` the batch is that of all processes of ``torch.distributed`` together, on any device
+    (``torch.nn.SyncBatchNorm`` refuses the CPU, and counts padding).
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, H: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps = eps
+        self.momentum = momentum
+        self.synchronized = False
+        self.weight = nn.Parameter(torch.ones(H))
+        self.bias = nn.Parameter(torch.zeros(H))
+        self.register_buffer("running_mean", torch.zeros(H))
+        self.register_buffer("running_var", torch.ones(H))
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """``valid [B, T, 1]``: the steps that count, or None if all do."""
+        if not self.training:
+            return self.step(x)
+        if valid is not None or self.synchronized:
+            return self._normalize(x, torch.ones_like(x[..., :1], dtype=torch.bool) if valid is None else valid)
+        statistics = (self.running_mean, self.running_var, self.weight, self.bias)
+        return F.batch_norm(x.flatten(0, 1), *statistics, True, self.momentum, self.eps).view(x.shape)
+
+    def step(self, x: Tensor) -> Tensor:
+        """With the running statistics; ``x [..., H]``."""
+        statistics = (self.running_mean, self.running_var, self.weight, self.bias)
+        return F.batch_norm(x.reshape(-1, x.shape[-1]), *statistics, False, 0.0, self.eps).view(x.shape)
+
+    def _normalize(self, x: Tensor, valid: Tensor) -> Tensor:
+        """With the statistics of the steps that count."""
+        dtype, x = x.dtype, x.to(wide(x.dtype))
+        total = self._sum_all(torch.where(valid, x, 0.0).sum(dim=(0, 1)))
+        count = self._sum_all(valid.sum()).clamp(min=1)
+        mean = total / count
+        var = self._sum_all(torch.where(valid, x - mean, 0.0).square().sum(dim=(0, 1))) / count
+        with torch.no_grad():
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            unbiased = var * count / (count - 1).clamp(min=1)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        return ((x - mean) * (self.weight * torch.rsqrt(var + self.eps)) + self.bias).to(dtype)
+
+    def _sum_all(self, x: Tensor) -> Tensor:
+        """``x`` summed over the processes, if these share their statistics."""
+        return _SumOverProcesses.apply(x) if self.synchronized else x
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}, synchronized={self.synchronized}"
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """The sum reaches the loss of every process, so its gradient is summed over them too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].clone()
+        dist.all_reduce(grad)
+        return grad

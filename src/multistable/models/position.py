@@ -1,0 +1,51 @@
+"""Which timestep it is: counting steps, and sinusoids of the count."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["PositionEncoding", "count_steps"]
+
+
+def count_steps(start: Tensor | None, T: int, reset: Tensor | None, device: torch.device) -> Tensor:
+    """The number of steps before each step, ``[B, T]`` (``[1, T]`` where all sequences have the same).
+
+    ``start [B]`` steps were seen before the first one (None: zero); a mark in ``reset [B, T]`` starts from zero.
+    """
+    t = torch.arange(T, device=device)
+    counts = t[None] if start is None else start[:, None] + t
+    if reset is None:
+        return counts
+    last_mark = torch.where(reset, t, -1).cummax(dim=1).values
+    return torch.where(last_mark >= 0, t - last_mark, counts)
+
+
+class PositionEncoding(nn.Module):
+    """``scale * sin`` and ``scale * cos`` of ``2 pi t / wavelength`` for wavelengths in geometric progression.
+
+    ``counts [...]`` (integers) -> ``[..., dim]``: all sines, then all cosines.
+    """
+
+    def __init__(self, dim: int, shortest: float, longest: float, scale: float) -> None:
+        super().__init__()
+        self.dim = dim
+        self.shortest = shortest
+        self.longest = longest
+        self.scale = scale
+
+    def forward(self, counts: Tensor, dtype: torch.dtype) -> Tensor:
+        # In float32 a million steps of wavelength 2.5 would be off by 0.1 rad: phases need float64. It is all computed
+        # where the counts are, because a copy from the host cannot be part of a CUDA graph.
+        wide = torch.float32 if counts.device.type == "mps" else torch.float64
+        t = counts[..., None].to(wide)
+        phase = 2 * math.pi * torch.remainder(t / self.wavelengths(t.device, wide), 1.0)
+        return (self.scale * torch.cat([phase.sin(), phase.cos()], dim=-1)).to(dtype)
+
+    def wavelengths(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64) -> Tensor:
+        """``[dim / 2]``, in steps, from the shortest to the longest."""
+        exponents = torch.arange(self.dim // 2, device=device, dtype=dtype) / max(self.dim // 2 - 1, 1)
+        return self.shortest * torch.pow(self.longest / self.shortest, exponents)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, wavelengths {self.shortest:g} to {self.longest:g}, scale {self.scale:g}"

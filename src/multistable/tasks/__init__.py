@@ -1,0 +1,22 @@
+"""Tasks: what a model is trained on. Each is a frozen dataclass that makes its data from a seed."""
+
+from multistable.tasks.base import Classification, Regression, Samples, Split, Streamed, Task
+from multistable.tasks.copy_first import CopyFirst
+from multistable.tasks.hold_bit import HoldBit
+from multistable.tasks.mnist import MNIST
+
+__all__ = [
+    "MNIST",
+    "TASKS",
+    "Classification",
+    "CopyFirst",
+    "HoldBit",
+    "Regression",
+    "Samples",
+    "Split",
+    "Streamed",
+    "Task",
+]
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (HoldBit, CopyFirst, MNIST)}
+"""The tasks by the name that the command line and the result files use."""

@@ -1,0 +1,22 @@
+"""Independent random streams from one seed: data, order of an epoch, dropout of a step."""
+
+import hashlib
+
+import torch
+
+__all__ = ["derive", "generator"]
+
+
+def derive(seed: int, *words: str | int) -> int:
+    """A seed of 63 bits for the purpose that ``words`` name: equal words give equal seeds, other words unrelated ones.
+
+    >>> derive(0, "order", 1) == derive(0, "order", 1) != derive(0, "order", 2)
+    True
+    """
+    text = ":".join(map(str, (seed, *words)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def generator(seed: int, *words: str | int) -> torch.Generator:
+    """A generator on the CPU, so that every device sees the same numbers."""
+    return torch.Generator().manual_seed(derive(seed, *words))

@@ -1,0 +1,64 @@
+"""Checkpoints: named tensors and a JSON text in one safetensors file, written whole or not at all, and checked."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from multistable.files import write_atomically
+
+__all__ = ["CheckpointError", "load", "restore", "save"]
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is damaged, or belongs to something else."""
+
+
+def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
+    """``info`` must be JSON; the checksum covers the tensors' bytes and ``info``."""
+    import safetensors.torch
+
+    on_cpu = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    text = json.dumps(info, sort_keys=True)
+    sha256 = digest(safetensors.torch.save(on_cpu), text)
+    write_atomically(path, safetensors.torch.save(on_cpu, metadata={"info": text, "sha256": sha256}))
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors on the CPU, and ``info``; nothing in the file is ever executed."""
+    import safetensors
+    import safetensors.torch
+
+    content = path.read_bytes()
+    try:
+        tensors = safetensors.torch.load(content)
+        metadata = json.loads(content[8 : data_start(content)])["__metadata__"]
+        text, expected = metadata["info"], metadata["sha256"]
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}") from error
+    found = digest(content, text)
+    if found != expected:
+        raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}")
+    return tensors, json.loads(text)
+
+
+def restore(live: dict[str, Tensor], saved: dict[str, Tensor], source: Path | str) -> None:
+    """Copy saved tensors into the live ones, in place: a CUDA graph keeps their addresses."""
+    if live.keys() != saved.keys():
+        raise CheckpointError(f"checkpoint {source} does not fit: it differs in {sorted(live.keys() ^ saved.keys())}")
+    for name, tensor in live.items():
+        if tensor.shape != saved[name].shape:
+            got, wanted = list(saved[name].shape), list(tensor.shape)
+            raise CheckpointError(f"checkpoint {source} does not fit: {name} must have shape {wanted}, got {got}")
+        tensor.detach().copy_(saved[name])
+
+
+def digest(content: bytes, text: str) -> str:
+    return hashlib.sha256(content[data_start(content) :] + text.encode()).hexdigest()
+
+
+def data_start(content: bytes) -> int:
+    """A safetensors file is the length of its header (8 bytes, little-endian), the header (JSON), the data."""
+    return 8 + int.from_bytes(content[:8], "little")

@@ -1,0 +1,180 @@
+"""The command ``multistable train``."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from multistable.cells import CELLS
+from multistable.tasks import TASKS
+from multistable.tasks.idx import DataError
+from multistable.training.checkpoint import CheckpointError
+from multistable.training.config import Decay, Precision, Run
+from multistable.training.loop import NonFiniteLossError, Options, train_run
+from multistable.training.presets import Preset, Scale, make_run, preset
+from multistable.training.processes import Processes
+from multistable.training.results import folder_of
+from multistable.training.trained import evaluate_lengths
+
+__all__ = ["train"]
+
+TASK_HELP = (
+    "What to learn. hold-bit: output the first input, +1 or -1, after many zeros. copy-first: output the first of many "
+    "random numbers. mnist: read digits pixel by pixel, in a fixed random order."
+)
+CELL_HELP = (
+    f"The recurrent cell: {', '.join(CELLS)}. Several names separated by commas are one per block: 'lru,lru,bmru'."
+)
+SCALE_HELP = (
+    "Sizes to start from; other options change single ones. smoke: seconds, learns little. small: minutes on a CPU. "
+    "paper: the paper's tables, for a GPU."
+)
+LONGER_SAMPLES = 64
+TRAIN, MODEL, TASK, MACHINE = "Training", "Model", "Task", "Computing"
+
+
+def train(
+    task: Annotated[str, typer.Argument(help=TASK_HELP, metavar="TASK", autocompletion=lambda: list(TASKS))],
+    scale: Annotated[Scale, typer.Option(help=SCALE_HELP)] = "small",
+    seed: Annotated[int, typer.Option(help="Weights, data, order and dropout follow from it.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of results; each run gets a folder of its own in it.")] = Path(
+        "runs"
+    ),
+    cell: Annotated[
+        str, typer.Option(help=CELL_HELP, rich_help_panel=MODEL, autocompletion=lambda: list(CELLS))
+    ] = "bmru",
+    blocks: Annotated[int | None, typer.Option(help="Number of recurrent blocks.", rich_help_panel=MODEL)] = None,
+    d_model: Annotated[
+        int | None, typer.Option(help="Width of the network between cells.", rich_help_panel=MODEL)
+    ] = None,
+    d_state: Annotated[
+        int | None, typer.Option(help="Units per cell; a hybrid has half of each kind.", rich_help_panel=MODEL)
+    ] = None,
+    dropout: Annotated[float, typer.Option(help="Dropout behind each block.", rich_help_panel=MODEL)] = 0.0,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training set; a tenth is warm-up.", rich_help_panel=TRAIN)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Sequences per step, of all processes together.", rich_help_panel=TRAIN)
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The highest, reached after the warm-up.", rich_help_panel=TRAIN)
+    ] = None,
+    decay: Annotated[
+        Literal["paper", "usual"],
+        typer.Option(
+            help="Weight decay by the paper's words, or sparing norms and eigenvalues.", rich_help_panel=TRAIN
+        ),
+    ] = "paper",
+    length: Annotated[
+        int | None, typer.Option(help="hold-bit, copy-first: timesteps of a sequence.", rich_help_panel=TASK)
+    ] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="copy-first: standard deviation of later numbers.", rich_help_panel=TASK)
+    ] = None,
+    black_pixels: Annotated[
+        int | None, typer.Option(help="mnist: black pixels at the end (paper: 0, 1216).", rich_help_panel=TASK)
+    ] = None,
+    permuted: Annotated[
+        bool | None,
+        typer.Option("--permuted/--in-order", help="mnist: the order of the pixels.", rich_help_panel=TASK),
+    ] = None,
+    longer: Annotated[str, typer.Option(help="Also test at these lengths: '1000,10000'.", rich_help_panel=TASK)] = "",
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.", rich_help_panel=MACHINE)
+    ] = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="auto: bfloat16 on a GPU, else float32.", rich_help_panel=MACHINE),
+    ] = "auto",
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the model with torch.compile.", rich_help_panel=MACHINE)
+    ] = False,
+    graph: Annotated[
+        bool, typer.Option(help="On a GPU, replay the step as a CUDA graph.", rich_help_panel=MACHINE)
+    ] = True,
+) -> None:
+    """Train a model on a task, test it, and print a table.
+
+    Interrupt it whenever you like: the same command goes on where it was,
+    and comes to the same numbers. A finished run is not computed again.
+
+    Several GPUs: accelerate launch -m multistable train TASK ...
+    """
+    sizes = {"blocks": blocks, "d_model": d_model, "d_state": d_state, "epochs": epochs, "batch_size": batch_size}
+    settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted}
+    try:
+        chosen = adjust(preset(task, scale), sizes, settings, learning_rate)
+        processes = Processes.join(device)
+        rounding: Precision = "float32" if precision == "auto" else precision
+        if precision == "auto" and processes.device.type == "cuda":
+            rounding = "bfloat16"
+        run = make_run(
+            chosen, cell_names(cell, chosen.blocks, blocks), dropout, decay=Decay(reading=decay), seed=seed,
+            precision=rounding,
+        )  # fmt: skip
+        lengths = whole_numbers(longer)
+        result = train_run(run, out, Options(device, graph, compiled))
+        folder = folder_of(run, out)
+        if processes.first:
+            records = evaluate_lengths(folder, lengths, LONGER_SAMPLES, device=processes.device) if lengths else []
+            show(run, result, records, folder)
+    except KeyboardInterrupt as stop:
+        typer.echo(f"stopped; the same command goes on from the last checkpoint in {out}", err=True)
+        raise typer.Exit(130) from stop
+    except (ValueError, ImportError, DataError, CheckpointError, NonFiniteLossError) as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from error
+
+
+def whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",") if word]
+    except ValueError as error:
+        raise ValueError(f"--longer must be whole numbers separated by commas, got {text!r}") from error
+
+
+def adjust(chosen: Preset, sizes: dict[str, Any], settings: dict[str, Any], learning_rate: float | None) -> Preset:
+    """The preset with what the user gave instead; an option of another task is refused."""
+    settings = {name: value for name, value in settings.items() if value is not None}
+    known = {field.name for field in fields(chosen.task)}
+    if wrong := sorted(settings.keys() - known):
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise ValueError(f"the task {chosen.task.name} has no {options}")
+    task = replace(chosen.task, **settings)
+    schedule = chosen.schedule
+    if learning_rate is not None:
+        factor = learning_rate / schedule.peak
+        schedule = replace(schedule, start=schedule.start * factor, peak=learning_rate, end=schedule.end * factor)
+    sizes = {name: value for name, value in sizes.items() if value is not None}
+    return replace(chosen, task=task, schedule=schedule, **sizes)
+
+
+def cell_names(text: str, default: int, blocks: int | None) -> tuple[str, ...]:
+    """One name per block: a single name for all of them, or as many as there are blocks."""
+    names = tuple(name.strip() for name in text.split(","))
+    if len(names) == 1:
+        return names * (default if blocks is None else blocks)
+    if blocks not in (None, len(names)):
+        raise ValueError(f"--cell names {len(names)} blocks, but --blocks is {blocks}")
+    return names
+
+
+def show(run: Run, result: dict[str, Any], longer: list[dict[str, Any]], folder: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    metric = run.task.metric
+    table = Table(title=f"{run.task.name}: {', '.join(run.model.cells)}, {result['parameters']:,} parameters")
+    for column in ("weights", "epoch", f"validation {metric}", f"test {metric}"):
+        table.add_column(column, justify="left" if column == "weights" else "right")
+    for which, values in result["metrics"].items():
+        name = "best on validation" if which == "best" else "last"
+        scores = (f"{values[f'valid_{metric}']:.5f}", f"{values[f'test_{metric}']:.5f}")
+        table.add_row(name, str(values["epoch"]), *scores)
+    for record in longer:
+        table.add_row(f"best, {record['length']:,} timesteps", "", "", f"{record[metric]:.5f}")
+    console = Console()
+    console.print(table)
+    console.print(f"{result['seconds']:.0f} s on {result['machine']['gpu'] or 'the CPU'}; everything is in {folder}")

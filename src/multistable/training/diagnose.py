@@ -1,0 +1,40 @@
+"""Where a number that is not finite came from: the first layer whose output or parameters have one."""
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["first_bad_layer"]
+
+
+@torch.no_grad()
+def first_bad_layer(model: nn.Module, x: Tensor) -> str:
+    """One sentence. Layers are asked in the order in which they finish, parts before the whole."""
+    if not finite(x):
+        return "the input of the model is not finite"
+    found: list[str] = []
+
+    def look(name: str):
+        def hook(module: nn.Module, inputs: tuple, output: object) -> None:
+            if not found and not finite(output):
+                weights = [key for key, value in module.named_parameters() if not finite(value)]
+                cause = f", whose parameters {', '.join(weights)} are not finite" if weights else ""
+                found.append(f"first in the layer {name} ({type(module).__name__}){cause}")
+
+        return hook
+
+    handles = [module.register_forward_hook(look(name)) for name, module in model.named_modules() if name]
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else "all layers are finite: it appeared in the loss"
+
+
+def finite(value: object) -> bool:
+    """Whether all tensors in a (nested) tuple, list or dictionary are finite."""
+    if isinstance(value, Tensor):
+        return not (value.is_floating_point() or value.is_complex()) or bool(value.isfinite().all())
+    if isinstance(value, dict):
+        value = list(value.values())
+    return all(map(finite, value)) if isinstance(value, list | tuple) else True

@@ -1,0 +1,286 @@
+"""The training loop: the only one, for every task and every cell; killed at any moment it resumes to the same bits."""
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multistable.files import write_atomically
+from multistable.models import build_model
+from multistable.tasks import Samples
+from multistable.tasks.seeds import derive, generator
+from multistable.training import checkpoint, results
+from multistable.training.config import Run
+from multistable.training.diagnose import first_bad_layer
+from multistable.training.evaluate import Evaluation, evaluate
+from multistable.training.optim import build_optimizer, optimizer_tensors
+from multistable.training.processes import Processes
+from multistable.training.progress import Silent, progress
+from multistable.training.stepper import Stepper, autocast
+
+__all__ = ["NonFiniteLossError", "Options", "train_run"]
+
+LOOK_SECONDS = 0.5  # how often loss and metric are read while an epoch runs: reading waits for the GPU
+LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss became NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is computed: nothing here is meant to change its numbers beyond rounding."""
+
+    device: str = "auto"
+    graph: bool = True
+    """On a GPU, replay the whole step as one CUDA graph (one process only)."""
+    compiled: bool = False
+    """Compile the model with ``torch.compile``."""
+    show_progress: bool = True
+    checkpoint_seconds: float = 20
+    """At least so long between checkpoints: a killed run loses so much work at most."""
+
+
+def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict[str, Any]:
+    """Train a run in its folder under ``out``, or finish what an earlier call began; returns its result.
+
+    The folder holds ``run.json``, ``metrics.jsonl`` (a line per epoch), ``last.safetensors``, ``best.safetensors``
+    (best on the validation set) and in the end ``model`` (the best, for ``SequenceModel.from_pretrained``) and
+    ``result.json``; a run that has one is not computed again.
+    """
+    options = options or Options()
+    folder = results.folder_of(run, Path(out))
+    if (finished := results.read(folder)) is not None:
+        return finished
+    processes = Processes.join(options.device)
+    if processes.first:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "run.json", (json.dumps(run.to_dict(), indent=1) + "\n").encode())
+    processes.wait()
+    return Training(run, folder, options, processes).finish()
+
+
+class Training:
+    """A run in progress: model, optimiser, data, position, history."""
+
+    def __init__(self, run: Run, folder: Path, options: Options, processes: Processes) -> None:
+        self.run, self.folder, self.options, self.processes = run, folder, options, processes
+        device = processes.device
+        torch.manual_seed(derive(run.seed, "weights"))
+        self.model = build_model(run.model).to(device)
+        if processes.count > 1:
+            self.model.synchronize_norms()
+        self.optimizer = build_optimizer(self.model, run.decay)
+        self.train_set = run.task.samples("train", run.seed, device)
+        self.valid_set = run.task.samples("valid", run.seed, device)
+        self.steps_per_epoch = len(self.train_set) // run.batch_size
+        self.check_batch_size()
+        self.stepper = Stepper(
+            run.task,
+            self.model,
+            self.optimizer,
+            self.train_set,
+            run.batch_size // processes.count,
+            run.precision,
+            processes,
+            options.compiled,
+        )
+        self.epoch, self.step = 0, 0
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Any] | None = None
+        self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.bar: Silent = Silent()
+        self.seconds_before, self.speed = 0.0, 0.0
+        self.started = self.saved_at = self.looked_at = time.perf_counter()
+        if device.type == "cuda" and options.graph and processes.count == 1:
+            fresh = {name: tensor.clone() for name, tensor in self.tensors().items()}
+            self.stepper.capture()
+            checkpoint.restore(self.tensors(), fresh, "of the fresh model")
+        self.resume()
+
+    def check_batch_size(self) -> None:
+        B, count = self.run.batch_size, self.processes.count
+        if B % count:
+            raise ValueError(f"batch_size must be a multiple of the {count} processes, got {B}")
+        if self.steps_per_epoch == 0:
+            raise ValueError(f"batch_size must not exceed the {len(self.train_set)} training samples, got {B}")
+
+    # The loop
+
+    def finish(self) -> dict[str, Any]:
+        total = self.run.epochs * self.steps_per_epoch
+        with progress(total, self.run.epochs, self.options.show_progress and self.processes.first) as self.bar:
+            while self.epoch < self.run.epochs:
+                self.train_epoch()
+                self.end_epoch()
+        self.save(due=True)
+        self.processes.wait()
+        return self.test()
+
+    def train_epoch(self) -> None:
+        """From ``self.step`` on: the order of an epoch depends on the seed and its number only."""
+        self.model.train()
+        if self.step == 0:
+            self.stepper.start_epoch()
+        order, started, first = self.order(), time.perf_counter(), self.step
+        while self.step < self.steps_per_epoch:
+            self.seed_step()
+            rate = self.run.schedule.rate(self.epoch + self.step / self.steps_per_epoch, self.run.epochs)
+            self.stepper(order[self.step], rate)
+            self.step += 1
+            self.look()
+            self.save()
+        self.check_loss()
+        timesteps = (self.step - first) * self.run.batch_size * self.run.task.length
+        self.speed = timesteps / (time.perf_counter() - started)
+
+    def order(self) -> Tensor:
+        """``[steps, B]``: the samples of each step of this process."""
+        run = self.run
+        order = torch.randperm(len(self.train_set), generator=generator(run.seed, "order", self.epoch))
+        batches = order[: self.steps_per_epoch * run.batch_size].view(self.steps_per_epoch, run.batch_size)
+        return batches[:, self.processes.share(run.batch_size)].to(self.processes.device)
+
+    def seed_step(self) -> None:
+        """Dropout depends on the seed and the step only, so a checkpoint needs no state of a generator.
+
+        ``torch.manual_seed`` would do, but without a GPU each call notes down a traceback (80 us, kept for ever).
+        """
+        seed = derive(self.run.seed, "step", self.epoch, self.step, self.processes.rank)
+        torch.default_generator.manual_seed(seed)
+        if self.processes.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    def end_epoch(self) -> None:
+        """Validate, remember, write a line of metrics."""
+        metric = self.run.task.metric
+        train_loss, train_score = (self.stepper.totals / self.steps_per_epoch).tolist()
+        valid = self.evaluate(self.valid_set)
+        self.epoch, self.step = self.epoch + 1, 0
+        record = {
+            "epoch": self.epoch,
+            "train_loss": train_loss,
+            f"train_{metric}": train_score,
+            "valid_loss": valid.loss,
+            f"valid_{metric}": valid.score,
+            "rate": self.run.schedule.rate(self.epoch, self.run.epochs),
+            "seconds": round(self.seconds, 3),
+            "timesteps_per_second": round(self.speed),
+        }
+        self.history.append(record)
+        if self.is_best(valid.score):
+            self.best = {"epoch": self.epoch, "score": valid.score}
+            checkpoint.restore(self.best_weights, self.model.state_dict(), "of this epoch")
+        if self.processes.first:
+            with (self.folder / METRICS).open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        self.save()
+
+    def evaluate(self, samples: Samples) -> Evaluation:
+        return evaluate(self.run.task, self.model, samples, self.run.batch_size, self.run.precision, self.processes)
+
+    def is_best(self, score: float) -> bool:
+        if self.best is None:
+            return math.isfinite(score)
+        return score > self.best["score"] if self.run.task.larger_is_better else score < self.best["score"]
+
+    def look(self) -> None:
+        """Now and then, read loss and metric from the device and show them."""
+        now = time.perf_counter()
+        if now - self.looked_at < LOOK_SECONDS:
+            return
+        if self.processes.count == 1:  # several processes must stop at the same step: at the end of the epoch
+            self.check_loss()
+        loss, score = (self.stepper.totals / self.step).tolist()
+        done = self.epoch * self.steps_per_epoch + self.step
+        speed = (done - self.done_before) * self.run.batch_size * self.run.task.length / (now - self.started)
+        text = f"loss {loss:.4f}  {self.run.task.metric} {score:.4f}  {speed:,.0f} timesteps/s"
+        self.bar.update(done, self.epoch + 1, text)
+        self.looked_at = time.perf_counter()
+
+    def check_loss(self) -> None:
+        """Stop if a loss was not finite: no parameter has changed since, so that step can be looked at again."""
+        step = int(self.stepper.bad_step)
+        if step < 0:
+            return
+        index, self.step = self.order()[step], step
+        self.seed_step()
+        with autocast(self.processes.device, self.run.precision):
+            where = first_bad_layer(self.model, self.run.task.inputs(self.train_set.stored[index]))
+        raise NonFiniteLossError(f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {where}")
+
+    def test(self) -> dict[str, Any]:
+        """Test the last weights and those that were best on the validation set, and write the result."""
+        samples = self.run.task.samples("test", self.run.seed, self.processes.device)
+        metrics = {"last": self.test_weights(samples, self.run.epochs)}
+        if self.best is not None:
+            checkpoint.restore(self.model.state_dict(), self.best_weights, "of the best epoch")
+            metrics["best"] = self.test_weights(samples, self.best["epoch"])
+        values = {
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "metrics": metrics,
+            "history": self.history,
+            "seconds": round(self.seconds, 3),
+            "machine": results.machine(self.processes.device, self.processes.count),
+            "options": {"graph": self.options.graph, "compiled": self.options.compiled},
+        }
+        if self.processes.first:
+            self.model.save_pretrained(self.folder / "model")
+            results.write(self.folder, self.run, values)
+        self.processes.wait()
+        return results.read(self.folder) or {}
+
+    def test_weights(self, samples: Samples, epoch: int) -> dict[str, Any]:
+        test, metric = self.evaluate(samples), self.run.task.metric
+        valid = {key: value for key, value in self.history[epoch - 1].items() if key.startswith("valid")}
+        return {"epoch": epoch, **valid, "test_loss": test.loss, f"test_{metric}": test.score}
+
+    # Checkpoints
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that change during a run, by name; live, not copies."""
+        parts = {
+            "model": self.model.state_dict(),
+            "optimizer": optimizer_tensors(self.model, self.optimizer),
+            "stepper": self.stepper.tensors(),
+            "best": self.best_weights,
+        }
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self.started
+
+    def save(self, due: bool = False) -> None:
+        """When it is time: one file from which to go on, and the best weights alone. Never a state with a bad loss."""
+        due = due or time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds
+        if not (due and self.processes.first) or int(self.stepper.bad_step) >= 0:
+            return
+        described = {"run": self.run.to_dict(), "best": self.best}
+        position = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "history": self.history}
+        checkpoint.save(self.folder / LAST, self.tensors(), described | position)
+        if self.best is not None:
+            checkpoint.save(self.folder / BEST, self.best_weights, described)
+        self.saved_at = time.perf_counter()
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint if there is one; later lines of metrics will come again."""
+        path = self.folder / LAST
+        if path.is_file():
+            saved, info = checkpoint.load(path)
+            if info["run"] != self.run.to_dict():
+                raise checkpoint.CheckpointError(f"checkpoint {path} belongs to another run: {info['run']}")
+            checkpoint.restore(self.tensors(), saved, path)
+            self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
+            self.best, self.history = info["best"], info["history"]
+        self.done_before = self.epoch * self.steps_per_epoch + self.step
+        if self.processes.first:
+            lines = "".join(json.dumps(record) + "\n" for record in self.history)
+            write_atomically(self.folder / METRICS, lines.encode())
+        self.processes.wait()

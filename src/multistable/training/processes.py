@@ -1,0 +1,88 @@
+"""Several processes that train one model: who am I, and means over all of us."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["Processes"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among ``count``. Each sees its share of every batch; all hold the same weights."""
+
+    device: torch.device
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def join(cls, device: str = "auto") -> "Processes":
+        """Join the others if a launcher (``accelerate launch``, ``torchrun``) started several, else be alone.
+
+        ``device``: ``"auto"`` is a GPU if there is one, else the CPU.
+        """
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        check_device(device)
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            chosen = torch.device(device)
+            if chosen.type == "cuda" and chosen.index is not None:
+                torch.cuda.set_device(chosen)  # kernels and graphs run on the current one
+            return cls(chosen)
+        try:
+            from accelerate import PartialState
+        except ImportError as error:
+            raise ImportError("several processes need accelerate: pip install 'multistable[distributed]'") from error
+        state = PartialState(cpu=device == "cpu")
+        return cls(torch.device(state.device or device), state.process_index, state.num_processes)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def share(self, size: int) -> slice:
+        """This process's part of ``size`` samples: contiguous, sizes as equal as can be."""
+        return slice(size * self.rank // self.count, size * (self.rank + 1) // self.count)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of ``x`` over the processes."""
+        return x if self.count == 1 else self.sum(x) / self.count
+
+    def sum(self, x: Tensor) -> Tensor:
+        if self.count == 1:
+            return x
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    def sum_numbers(self, numbers: list[float]) -> list[float]:
+        if self.count == 1:
+            return numbers
+        return self.sum(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
+
+    def average_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Gradients become their means, in one message: a model of the paper's size has 4 MB of them."""
+        if self.count == 1:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = self.mean(torch.cat([gradient.flatten() for gradient in gradients]))
+        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.count > 1:
+            dist.barrier()
+
+
+def check_device(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ValueError(f"device must be auto or a device of torch (cpu, cuda, cuda:1), got {device!r}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device!r}, but torch finds no GPU")

@@ -1,0 +1,94 @@
+"""Checkpoints: what goes in comes out, damage is named, a crash while writing keeps the old file."""
+
+import json
+
+import pytest
+import torch
+
+from multistable.files import write_atomically
+from multistable.training import Options, checkpoint, train_run
+from multistable.training.results import folder_of
+from training_runs import QUIET, copy_first_run
+
+TENSORS = {"w": torch.randn(3, 4), "n": torch.tensor(7), "bytes": torch.arange(5, dtype=torch.uint8)}
+INFO = {"epoch": 3, "history": [{"loss": 0.1 + 0.2}], "best": None}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "last.safetensors"
+    checkpoint.save(path, TENSORS, INFO)
+    return path
+
+
+def test_what_goes_in_comes_out(path):
+    tensors, info = checkpoint.load(path)
+    assert info == INFO
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_truncation_anywhere_is_named(path):
+    content = path.read_bytes()
+    for size in (0, 5, 8, 100, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(checkpoint.CheckpointError, match=r"last\.safetensors is truncated or corrupt"):
+            checkpoint.load(path)
+
+
+def test_every_flipped_byte_of_data_is_named(path):
+    content = path.read_bytes()
+    for position in range(checkpoint.data_start(content), len(content)):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
+        with pytest.raises(checkpoint.CheckpointError, match=r"last\.safetensors is corrupt: its checksum"):
+            checkpoint.load(path)
+
+
+def test_changed_info_is_named(path):
+    path.write_bytes(path.read_bytes().replace(b'epoch\\": 3', b'epoch\\": 4'))
+    with pytest.raises(checkpoint.CheckpointError, match="checksum"):
+        checkpoint.load(path)
+
+
+def test_a_crash_while_writing_keeps_the_old_file(path):
+    with pytest.raises(TypeError):
+        write_atomically(path, "text is no bytes")  # pyright: ignore
+    assert checkpoint.load(path)[1] == INFO
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_restore_refuses_what_does_not_fit():
+    live = {"w": torch.zeros(2)}
+    with pytest.raises(checkpoint.CheckpointError, match=r"here does not fit: it differs in \['v', 'w'\]"):
+        checkpoint.restore(live, {"v": torch.zeros(2)}, "here")
+    with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2\], got \[3\]"):
+        checkpoint.restore(live, {"w": torch.zeros(3)}, "here")
+
+
+def test_a_run_with_a_damaged_checkpoint_does_not_start_anew(tmp_path):
+    run = copy_first_run()
+    train_run(run, tmp_path, QUIET)
+    folder = folder_of(run, tmp_path)
+    (folder / "result.json").unlink()
+    path = folder / "last.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(checkpoint.CheckpointError, match=r"last\.safetensors"):
+        train_run(run, tmp_path, QUIET)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    run, other = copy_first_run(), copy_first_run(seed=1)
+    train_run(run, tmp_path, Options(device="cpu", show_progress=False, checkpoint_seconds=0))
+    folder_of(run, tmp_path).rename(folder_of(other, tmp_path))
+    (folder_of(other, tmp_path) / "result.json").unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="belongs to another run"):
+        train_run(other, tmp_path, QUIET)
+
+
+def test_checkpoints_hold_no_pickle(tmp_path):
+    run = copy_first_run()
+    train_run(run, tmp_path, QUIET)
+    for path in folder_of(run, tmp_path).glob("*.safetensors"):
+        content = path.read_bytes()
+        json.loads(content[8 : checkpoint.data_start(content)])

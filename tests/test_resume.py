@@ -1,0 +1,96 @@
+"""Killed at any moment (SIGKILL) a run resumes, and its numbers are those of a run that was never killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from multistable.training import Schedule, checkpoint, train_run
+from multistable.training.results import folder_of
+from training_runs import QUIET, copy_first_run, numbers
+
+NO_GPU = {"condition": not torch.cuda.is_available(), "reason": "there is no GPU"}
+SCRIPT = """
+import json, sys
+import torch
+from multistable.training import Options, Run, train_run
+torch.set_num_threads(1)
+run = Run.from_dict(json.loads(sys.argv[1]))
+train_run(run, sys.argv[2], Options(device=sys.argv[3], checkpoint_seconds=0))
+"""
+
+
+def start(run, out, device) -> subprocess.Popen:
+    source = Path(__file__).parents[1] / "src"
+    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-c", SCRIPT, json.dumps(run.to_dict()), str(out), device]
+    return subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def kill_after(process: subprocess.Popen, path: Path, checkpoints: int) -> None:
+    """SIGKILL when the checkpoint has been written so many times, at some moment of the step that follows."""
+    seen, before = 0, path.stat().st_mtime_ns if path.exists() else 0
+    deadline = time.monotonic() + 60
+    while seen < checkpoints:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no checkpoint came"
+        now = path.stat().st_mtime_ns if path.exists() else 0
+        seen, before = seen + (now != before), now
+        time.sleep(0.0005)
+    time.sleep(random.uniform(0, 0.005))
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(**NO_GPU))])
+def test_killed_runs_come_to_the_same_bits(tmp_path, device):
+    run = copy_first_run(("hybrid", "bmru"), samples=800, dropout=0.1, epochs=3, batch_size=20)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    whole = train_run(run, tmp_path / "whole", replace(QUIET, device=device))
+    torch.set_num_threads(threads)
+
+    folder = folder_of(run, tmp_path / "killed")
+    path, positions = folder / "last.safetensors", []
+    for checkpoints in (1, 29, 40):
+        kill_after(start(run, tmp_path / "killed", device), path, checkpoints)
+        assert not (folder / "result.json").exists()
+        info = checkpoint.load(path)[1]
+        positions.append((info["epoch"], info["step"]))
+    assert positions == sorted(positions)
+    assert len(set(positions)) == 3, "each attempt got further"
+    assert any(step > 0 for _, step in positions), "at least once within an epoch"
+
+    process = start(run, tmp_path / "killed", device)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert errors == "", "silent when standard error is no terminal"
+    assert numbers(json.loads((folder / "result.json").read_text())) == numbers(whole)
+    lines = [json.loads(line)["epoch"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [1, 2, 3]
+    for name in ("last", "best"):
+        killed, _ = checkpoint.load(folder / f"{name}.safetensors")
+        expected, _ = checkpoint.load(folder_of(run, tmp_path / "whole") / f"{name}.safetensors")
+        assert all(torch.equal(killed[key], expected[key]) for key in expected)
+
+
+def test_a_run_killed_while_testing_tests_again(tmp_path):
+    """The last checkpoint alone is enough, the best weights are in it."""
+    run = copy_first_run(epochs=6, seed=3, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
+    result = train_run(run, tmp_path, QUIET)
+    assert result["metrics"]["best"]["epoch"] != 6, "best and last differ"
+    folder = folder_of(run, tmp_path)
+    for path in folder.iterdir():
+        if path.is_file() and path.name != "last.safetensors":
+            path.unlink()
+    assert numbers(train_run(run, tmp_path, QUIET)) == numbers(result)

@@ -1,0 +1,77 @@
+"""``multistable train``: options reach the run, a table comes out, mistakes are answered in one sentence."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from multistable.training.command import train
+
+app = typer.Typer()
+app.command()(train)
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "120"})
+
+
+def the_result(out):
+    [path] = out.glob("*/result.json")
+    return json.loads(path.read_text())
+
+
+def test_smoke_prints_a_table_and_writes_a_result(tmp_path):
+    options = ["copy-first", "--scale", "smoke", "--out", tmp_path, "--device", "cpu", "--longer", "30,60"]
+    done = call(*options)
+    assert done.exit_code == 0, done.output
+    result = the_result(tmp_path)
+    for word in ("copy-first", "validation mse", "test mse", "best on validation", "60 timesteps", str(tmp_path)):
+        assert word in done.output.replace("\n", "")
+    assert f"{result['metrics']['last']['test_mse']:.5f}" in done.output
+    assert call(*options).output == done.output, "a finished run shows its table again"
+
+
+def test_options_reach_the_run(tmp_path):
+    words = "copy-first --scale smoke --cell lru,bmru --d-model 8 --d-state 6 --epochs 1 --batch-size 50 --seed 7"
+    words += (
+        " --learning-rate 0.01 --decay usual --length 5 --noise 0.5 --dropout 0.1 --device cpu --precision bfloat16"
+    )
+    done = call(*words.split(), "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    run = the_result(tmp_path)["run"]
+    model, task = run["model"], run["task"]
+    assert (model["cells"], model["d_model"], model["d_state"], model["dropout"]) == (["lru", "bmru"], 8, 6, 0.1)
+    assert (task["name"], task["length"], task["noise"]) == ("copy-first", 5, 0.5)
+    assert (run["epochs"], run["batch_size"], run["seed"], run["precision"]) == (1, 50, 7, "bfloat16")
+    assert run["decay"]["reading"] == "usual"
+    assert run["schedule"] == {"start": 0.0025, "peak": 0.01, "end": 2.5e-5, "warmup_epochs": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "adding",
+            "task must be one of copy-first, hold-bit, mnist and scale one of smoke, small, paper, got 'adding'",
+        ),
+        ("hold-bit --noise 0.1", "the task hold-bit has no --noise"),
+        ("mnist --length 5", "the task mnist has no --length"),
+        ("hold-bit --cell lru,bmru --blocks 3", "--cell names 2 blocks, but --blocks is 3"),
+        ("hold-bit --cell transformer", "cells must be names out of"),
+        ("hold-bit --longer 10,many", "--longer must be whole numbers separated by commas, got '10,many'"),
+        ("hold-bit --device gpu", "device must be auto or a device of torch (cpu, cuda, cuda:1), got 'gpu'"),
+        ("copy-first --batch-size 100000", "batch_size must not exceed the 7200 training samples, got 100000"),
+    ],
+)
+def test_mistakes_are_answered_in_one_sentence(tmp_path, words, message):
+    done = call(*words.split(), "--out", tmp_path)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+def test_help_is_for_newcomers():
+    text = " ".join(call("--help").output.split())
+    for word in ("hold-bit", "copy-first", "mnist", "smoke", "accelerate launch", "--black-pixels", "--d-state"):
+        assert word in text

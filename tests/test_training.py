@@ -1,0 +1,177 @@
+"""The loop: it learns, equal runs give equal numbers, NaN stops it and is located, results are complete."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from multistable.models import SequenceModel, build_model
+from multistable.tasks import CopyFirst, Samples
+from multistable.training import NonFiniteLossError, Schedule, train_run
+from multistable.training.diagnose import first_bad_layer
+from multistable.training.evaluate import evaluate, evaluate_stream
+from multistable.training.optim import build_optimizer
+from multistable.training.processes import Processes
+from multistable.training.results import folder_of
+from multistable.training.stepper import Stepper
+from multistable.training.trained import evaluate_lengths, load_trained
+from training_runs import FAST, QUIET, copy_first_run, hold_bit_run, numbers
+
+ALONE = Processes(torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("cell", ["bmru", "hybrid"])
+def test_hold_bit_is_solved_and_held_for_a_hundred_thousand_steps(tmp_path, cell):
+    run = hold_bit_run((cell,))
+    result = train_run(run, tmp_path, QUIET)
+    assert result["metrics"]["best"]["test_mse"] < 1e-3
+    if cell == "bmru":
+        [record] = evaluate_lengths(folder_of(run, tmp_path), [100_000], samples=2)
+        assert record["mse"] < 1e-3
+
+
+def test_copy_first_is_learned_by_bmru(tmp_path):
+    """T = 20: the mean squared error falls from 1 to less than 0.05."""
+    run = copy_first_run(("bmru", "bmru"), length=20, samples=4_000, d_model=32, d_state=32, epochs=8, batch_size=32)
+    result = train_run(run, tmp_path, QUIET)
+    assert result["history"][0]["train_mse"] > 0.2
+    assert result["metrics"]["last"]["test_mse"] < 0.05
+
+
+def test_same_seed_same_numbers_other_seed_others(tmp_path):
+    run = copy_first_run(("hybrid", "bmru"), dropout=0.2)
+    first, second = (numbers(train_run(run, tmp_path / name, QUIET)) for name in ("a", "b"))
+    assert first == second
+    assert numbers(train_run(replace(run, seed=1), tmp_path, QUIET)) != first
+
+
+def test_a_finished_run_is_not_computed_again(tmp_path):
+    run = copy_first_run()
+    result = train_run(run, tmp_path, QUIET)
+    path = folder_of(run, tmp_path) / "result.json"
+    path.write_text(json.dumps({**result, "marked": True}))
+    assert train_run(run, tmp_path, QUIET)["marked"]
+
+
+def test_the_result_says_what_where_and_how_long(tmp_path):
+    run = copy_first_run()
+    result = train_run(run, tmp_path, QUIET)
+    folder = folder_of(run, tmp_path)
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert result["id"] == run.id
+    assert result["run"] == run.to_dict() == json.loads((folder / "run.json").read_text())
+    assert result["seconds"] > 0
+    assert result["machine"]["device"] == "cpu"
+    assert {"python", "torch", "multistable"} <= result["versions"].keys()
+    assert result["parameters"] == sum(p.numel() for p in build_model(run.model).parameters())
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert lines == result["history"]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    assert lines[-1]["rate"] == run.schedule.end
+
+
+def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
+    run = copy_first_run(epochs=6, seed=3, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
+    result = train_run(run, tmp_path, QUIET)
+    scores = [record["valid_mse"] for record in result["history"]]
+    best = result["metrics"]["best"]
+    assert best["epoch"] == scores.index(min(scores)) + 1 != 6
+    for which, values in result["metrics"].items():
+        again, model = load_trained(folder_of(run, tmp_path), which)
+        assert again == run
+        found = evaluate(run.task, model, run.task.samples("test", run.seed), 20, "float32", ALONE)
+        assert found.score == values["test_mse"]
+    exported = SequenceModel.from_pretrained(folder_of(run, tmp_path) / "model")
+    found = evaluate(run.task, exported, run.task.samples("test", run.seed), 20, "float32", ALONE)
+    assert found.score == best["test_mse"]
+
+
+def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path):
+    """Weights of 1e30 after the first step: the second forward pass overflows in the first block."""
+    run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
+    with pytest.raises(NonFiniteLossError, match=r"in epoch 1, step 2: first in the layer \S+ \(\w+\)"):
+        train_run(run, tmp_path, QUIET)
+    assert not (folder_of(run, tmp_path) / "last.safetensors").exists()
+
+
+def test_the_first_bad_layer_is_named():
+    model = build_model(copy_first_run(("bmru", "lru")).model)
+    x = torch.randn(4, 8, 2)
+    assert "appeared in the loss" in first_bad_layer(model, x)
+    assert "input of the model" in first_bad_layer(model, x / 0)
+    with torch.no_grad():
+        model.blocks[1].glu.weight[0, 0] = math.nan
+    assert first_bad_layer(model, x) == (
+        "first in the layer blocks.1.glu (Linear), whose parameters weight are not finite"
+    )
+
+
+def test_from_the_first_bad_loss_on_no_parameter_changes():
+    run = copy_first_run()
+    model = build_model(run.model)
+    optimizer = build_optimizer(model, run.decay)
+    samples = run.task.samples("train", 0)
+    samples.stored[7] = math.nan
+    stepper = Stepper(run.task, model, optimizer, samples, 5, "float32", ALONE)
+
+    def step(rows):
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        stepper(torch.tensor(rows), 1e-3)
+        return any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+    assert step([0, 1, 2, 3, 4])
+    assert not step([5, 6, 7, 8, 9])
+    assert not step([10, 11, 12, 13, 14])
+    assert int(stepper.bad_step) == 1
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("samples", [3, 40])
+def test_evaluation_does_not_depend_on_the_batch_size(samples):
+    run = copy_first_run(("lru", "bmru"))
+    model = build_model(run.model)
+    data = run.task.samples("test", 0)
+    data = Samples(data.stored[:samples], data.target[:samples])
+    whole, parts = (evaluate(run.task, model, data, size, "float32", ALONE) for size in (samples, 7))
+    assert whole == pytest.approx(parts, rel=1e-5)
+    assert model.training
+
+
+@pytest.mark.parametrize("length", [1, 999, 2500])
+def test_a_stream_equals_the_whole_sequence(length):
+    model = build_model(copy_first_run(("lru", "bmru")).model).double().eval()
+    task = CopyFirst(length=length)
+    target, pieces = task.stream(length, samples=5, seed=0)
+    with torch.no_grad():
+        output, _ = model(torch.cat(list(pieces), dim=1).double())
+
+    class Wide(CopyFirst):
+        """The same stream in float64, so that no gate flips."""
+
+        def stream(self, length, samples, seed):
+            target, pieces = super().stream(length, samples, seed)
+            return target.double(), (piece.double() for piece in pieces)
+
+    found = evaluate_stream(Wide(length=length), model, length, samples=5, seed=0, batch_size=2)
+    assert found.loss == pytest.approx(float(task.losses(output, target).mean()), rel=1e-6)
+
+
+def test_bfloat16_trains_too(tmp_path):
+    result = train_run(hold_bit_run(precision="bfloat16", epochs=6, schedule=FAST), tmp_path, QUIET)
+    assert result["metrics"]["best"]["test_mse"] < 0.05
+
+
+@pytest.mark.parametrize("batch_size", [181, 1000])
+def test_a_batch_larger_than_the_training_set_is_refused(tmp_path, batch_size):
+    with pytest.raises(ValueError, match=f"batch_size must not exceed the 180 training samples, got {batch_size}"):
+        train_run(copy_first_run(batch_size=batch_size), tmp_path, QUIET)

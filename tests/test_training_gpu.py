@@ -1,0 +1,68 @@
+"""The step as one CUDA graph: the same numbers as the eager step, new dropout in every replay, NaN still found."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from multistable.models import PositionConfig, build_model
+from multistable.training import NonFiniteLossError, Schedule, train_run
+from multistable.training.optim import build_optimizer
+from multistable.training.processes import Processes
+from multistable.training.stepper import Stepper
+from training_runs import QUIET, copy_first_run, hold_bit_run, numbers
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+GRAPH = replace(QUIET, device="cuda")
+EAGER = replace(GRAPH, graph=False)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_graph_equals_eager(tmp_path, precision):
+    run = copy_first_run(("bmru", "lru", "hybrid"), d_model=32, d_state=32, precision=precision)
+    run = replace(run, model=replace(run.model, position=PositionConfig(T=8)))
+    eager, graph = (train_run(run, tmp_path / str(way.graph), way) for way in (EAGER, GRAPH))
+    for one, other in zip(eager["history"], graph["history"], strict=True):
+        assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
+    assert eager["machine"]["gpu"]
+
+
+def test_same_seed_same_numbers(tmp_path):
+    run = copy_first_run(("bmru", "bmru"), d_model=32, d_state=32, dropout=0.1, precision="bfloat16")
+    first, second = (numbers(train_run(run, tmp_path / name, GRAPH)) for name in ("a", "b"))
+    assert first == second
+
+
+def test_graph_learns(tmp_path):
+    result = train_run(hold_bit_run(precision="bfloat16"), tmp_path, GRAPH)
+    assert result["metrics"]["best"]["test_mse"] < 1e-2
+
+
+def test_compiled_learns(tmp_path):
+    result = train_run(hold_bit_run(), tmp_path, replace(GRAPH, compiled=True))
+    assert result["metrics"]["best"]["test_mse"] < 1e-2
+
+
+def test_nan_is_found_in_a_graph(tmp_path):
+    run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
+    with pytest.raises(NonFiniteLossError, match=r"in epoch 1, step 2: first in the layer \S+ \(\w+\)"):
+        train_run(run, tmp_path, GRAPH)
+
+
+def test_dropout_in_a_graph_follows_the_seed():
+    run = copy_first_run(dropout=0.5)
+    device = torch.device("cuda")
+    model = build_model(run.model).to(device)
+    optimizer = build_optimizer(model, run.decay)
+    stepper = Stepper(
+        run.task, model, optimizer, run.task.samples("train", 0, device), 20, "float32", Processes(device)
+    )
+    stepper.capture()
+
+    def loss(seed: int) -> float:
+        stepper.start_epoch()
+        torch.manual_seed(seed)
+        stepper(torch.arange(20, device=device), 0.0)
+        return float(stepper.totals[0])
+
+    assert loss(1) == loss(1) != loss(2)
