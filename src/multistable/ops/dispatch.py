@@ -30,15 +30,14 @@ class Choice:
         return f"{self.backend}: {self.reason}{others}"
 
 
-def _triton_refusal(device: torch.device, dtype: torch.dtype) -> str | None:
+def _triton_refusal(device: torch.device, by_name: bool) -> str | None:
     if not _installed("triton"):
         return "triton is not installed"
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        return f"the tensors are on {device.type}"
-    return None
+    interpreted = by_name and device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"  # slow, for tests
+    return None if device.type == "cuda" or interpreted else f"the tensors are on {device.type}"
 
 
-def _cpu_refusal(device: torch.device, dtype: torch.dtype) -> str | None:
+def _cpu_refusal(device: torch.device, by_name: bool) -> str | None:
     if device.type != "cpu":
         return f"the tensors are on {device.type}"
     if not _installed("numba"):
@@ -46,12 +45,12 @@ def _cpu_refusal(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-# Fastest first: name -> (what it is, why it cannot serve, or None if it can).
+# Fastest first: name -> (what it is, why it cannot serve a device, or None if it can).
 BACKENDS = {
     "triton": ("fused kernels on the GPU", _triton_refusal),
     "cpu": ("compiled loops on the CPU", _cpu_refusal),
-    "portable": ("plain torch, runs on any device", lambda device, dtype: None),
-    "reference": ("the definition, a Python loop over time", lambda device, dtype: None),
+    "portable": ("plain torch, runs on any device", lambda device, by_name: None),
+    "reference": ("the definition, a Python loop over time", lambda device, by_name: None),
 }
 
 
@@ -67,7 +66,7 @@ def choose(backend: str, x: Tensor) -> Choice:
     for name, (description, refusal) in BACKENDS.items():
         if backend not in ("auto", name):
             continue
-        why = refusal(x.device, x.dtype)
+        why = refusal(x.device, backend == name)
         if why is None:
             return Choice(name, description if backend == "auto" else f"asked for by name ({description})", refused)
         if backend == name:

@@ -75,26 +75,42 @@ def _store(p, half, re, im, mask, PAIRS: tl.constexpr, EVEN: tl.constexpr = Fals
 
 
 @triton.jit
-def _append_real(bc, bs, c, s, bc_2, bs_2, c_2, s_2):
-    """``(A, h)`` of two stretches as one, with a memory of all but the last stretch. Associative."""
-    return bc_2 * c, bc_2 * s + bs_2, c_2 * c, c_2 * s + s_2
+def _pass(c, ci, s, si, PAIRS: tl.constexpr):
+    """What is left of a state ``s`` after a stretch with product ``c``. Of none passes nothing, not even an infinity:
+    a reset, whose product is zero, ends an overflow."""
+    re, im = _mul(c, ci, s, si, PAIRS)
+    shut = (c == 0) & (ci == 0) if PAIRS else c == 0
+    return tl.where(shut, 0.0, re), tl.where(shut, 0.0, im)
 
 
 @triton.jit
-def _append_complex(
-    bc, bci, bs, bsi, c, ci, s, si, bc_2, bci_2, bs_2, bsi_2, c_2, ci_2, s_2, si_2
-):  # fmt: skip
+def _join_real(c, s, c_2, s_2):
+    """``(A, h)`` of two stretches as one: ``(A2 A1, A2 h1 + h2)``. Associative."""
+    passed, _ = _pass(c_2, c_2, s, s, False)
+    return c_2 * c, passed + s_2
+
+
+@triton.jit
+def _join_complex(c, ci, s, si, c_2, ci_2, s_2, si_2):
     """The same for complex numbers, each as real and imaginary part."""
-    return (
-        bc_2 * c - bci_2 * ci,
-        bc_2 * ci + bci_2 * c,
-        bc_2 * s - bci_2 * si + bs_2,
-        bc_2 * si + bci_2 * s + bsi_2,
-        c_2 * c - ci_2 * ci,
-        c_2 * ci + ci_2 * c,
-        c_2 * s - ci_2 * si + s_2,
-        c_2 * si + ci_2 * s + si_2,
-    )
+    passed, passed_i = _pass(c_2, ci_2, s, si, True)
+    product, product_i = _mul(c_2, ci_2, c, ci, True)
+    return product, product_i, passed + s_2, passed_i + si_2
+
+
+@triton.jit
+def _append_real(bc, bs, c, s, bc_2, bs_2, c_2, s_2):
+    """``_join`` with a memory of all but the last stretch, so that a scan yields what comes *before* each strand."""
+    b0, b1 = _join_real(c, s, bc_2, bs_2)
+    a0, a1 = _join_real(c, s, c_2, s_2)
+    return b0, b1, a0, a1
+
+
+@triton.jit
+def _append_complex(bc, bci, bs, bsi, c, ci, s, si, bc_2, bci_2, bs_2, bsi_2, c_2, ci_2, s_2, si_2):
+    b0, b1, b2, b3 = _join_complex(c, ci, s, si, bc_2, bci_2, bs_2, bsi_2)
+    a0, a1, a2, a3 = _join_complex(c, ci, s, si, c_2, ci_2, s_2, si_2)
+    return b0, b1, b2, b3, a0, a1, a2, a3
 
 
 @triton.jit
@@ -109,8 +125,8 @@ def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
     -> the state before each strand, and after all of them."""
     if S == 1:
         before, before_i = state, state_i
-        step, step_i = _mul(c, ci, state, state_i, PAIRS)
-        after, after_i = step + s, step_i + si
+        after, after_i = _pass(c, ci, state, state_i, PAIRS)
+        after, after_i = after + s, after_i + si
     else:
         one, zero = tl.full(s.shape, 1.0, s.dtype), tl.zeros_like(s)
         final = (tl.arange(0, S) == S - 1)[:, None]
@@ -118,14 +134,13 @@ def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
             bc, bci, bs, bsi, c, ci, s, si = tl.associative_scan(
                 (one, zero, zero, zero, c, ci, s, si), 0, _append_complex
             )
-            before, before_i = _mul(bc, bci, state, state_i, PAIRS)
-            before, before_i = before + bs, before_i + bsi
-            after, after_i = _mul(_pick(c, final), _pick(ci, final), state, state_i, PAIRS)
-            after, after_i = after + _pick(s, final), after_i + _pick(si, final)
         else:
             bc, bs, c, s = tl.associative_scan((one, zero, c, s), 0, _append_real)
-            before, before_i = bc * state + bs, zero
-            after, after_i = _pick(c, final) * state + _pick(s, final), state_i
+            bci, bsi, ci, si = bc, zero, c, zero
+        before, before_i = _pass(bc, bci, state, state_i, PAIRS)
+        before, before_i = before + bs, before_i + bsi
+        after, after_i = _pass(_pick(c, final), _pick(ci, final), state, state_i, PAIRS)
+        after, after_i = after + _pick(s, final), after_i + _pick(si, final)
     return before, before_i, after, after_i
 
 
@@ -198,7 +213,7 @@ def _forward_kernel(
             cis += (ci,)
         before, before_i, state, state_i = _enter(c, ci, s, si, state, state_i, S, PAIRS)
         if SUMMARY:
-            _, _, whole, whole_i = _enter(c, ci, s * 0.0, si * 0.0, whole, whole_i, S, PAIRS)
+            _, _, whole, whole_i = _enter(c, ci, tl.zeros_like(s), tl.zeros_like(s), whole, whole_i, S, PAIRS)
         else:
             shut = tl.zeros([S, 1], tl.int1)
             for u in tl.static_range(U):
@@ -215,21 +230,6 @@ def _forward_kernel(
         p = (i_b * C + i_c) * W + o_n
         _store(product + p, N, whole, whole_i, m_n, PAIRS)
         _store(final + p, N, state, state_i, m_n, PAIRS)
-
-
-@triton.jit
-def _join_real(c, s, c_2, s_2):
-    return c_2 * c, c_2 * s + s_2
-
-
-@triton.jit
-def _join_complex(c, ci, s, si, c_2, ci_2, s_2, si_2):
-    return (
-        c_2 * c - ci_2 * ci,
-        c_2 * ci + ci_2 * c,
-        c_2 * s - ci_2 * si + s_2,
-        c_2 * si + ci_2 * s + si_2,
-    )
 
 
 @triton.jit
@@ -258,7 +258,7 @@ def _carry_kernel(
             c, ci, s, si = tl.associative_scan((c, ci, s, si), 0, _join_complex)
         else:
             c, s = tl.associative_scan((c, s), 0, _join_real)
-        h, hi = _mul(c, ci, state, state_i, PAIRS)
+        h, hi = _pass(c, ci, state, state_i, PAIRS)
         h, hi = h + s, hi + si
         _store(start + p + (-W if REVERSE else W), N, h, hi, m_c & m_n, PAIRS)
         last = (o_c == BC - 1)[:, None]
@@ -344,7 +344,7 @@ def _backward_kernel(
                 c, ci = tl.where(opens[u], c, 0.0), tl.where(opens[u], ci, 0.0)
         q_in, q_in_i, carry, carry_i = _enter(c, ci, q, qi, carry, carry_i, S, PAIRS)
         if SUMMARY:
-            _, _, whole, whole_i = _enter(c, ci, q * 0.0, qi * 0.0, whole, whole_i, S, PAIRS)
+            _, _, whole, whole_i = _enter(c, ci, tl.zeros_like(q), tl.zeros_like(q), whole, whole_i, S, PAIRS)
         else:
             for u in tl.static_range(U - 1, -1, -1):
                 o_t = t + o_s * U + u

@@ -1,0 +1,186 @@
+"""The GPU kernels against the definition: on a GPU, or without one through Triton's interpreter.
+
+The interpreter must be chosen before the kernels are imported, so it has a process of its own (see the Makefile)::
+
+    TRITON_INTERPRET=1 python -m pytest tests/test_triton.py
+"""
+
+import os
+from functools import partial
+
+import pytest
+import torch
+
+from gradients import gradients
+from multistable.ops import bmru_layer, bmru_scan, latch_scan, linear_scan
+from nasty import LAYOUTS, SHAPES, VALUES, bmru_inputs, latch_inputs, shape_ids
+from tolerances import assert_close, assert_same_bits
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+if INTERPRETED:
+    import interpreter  # noqa: F401
+elif not torch.cuda.is_available():
+    pytest.skip("no GPU; the interpreter runs in a process of its own", allow_module_level=True)
+
+from multistable.ops import triton_latch, triton_tiles  # noqa: E402
+
+# The interpreter computes with numpy, which warns where a GPU would overflow in silence.
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array", "ignore::RuntimeWarning")
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+both_floats = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+SMALL = (2, 11, 6)
+
+
+@pytest.fixture(params=["whole", "chunks"])
+def cut(request, monkeypatch):
+    """Sequences whole, or, as if the GPU were much larger than the batch, in chunks of 8 steps or one tile."""
+    monkeypatch.setattr(triton_tiles, "_FILL", 10**9 if request.param == "chunks" else 0)
+    monkeypatch.setattr(triton_tiles, "_SHORTEST", 8)
+    small = triton_tiles.Tile(BN=4, U=2, warps=1, vector=1, stages=1)
+    if request.param == "chunks":
+        for module in (triton_latch, *_others()):
+            for name in [name for name in vars(module) if name.endswith("_TILES")]:
+                monkeypatch.setattr(module, name, dict.fromkeys(vars(module)[name], small))
+    return request.param
+
+
+def _others():
+    from multistable.ops import triton_latch_backward, triton_linear
+
+    return triton_latch_backward, triton_linear
+
+
+def there(inputs):
+    """The same arguments on the device."""
+    return {k: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for k, x in inputs.items()}
+
+
+def doubled(inputs):
+    return {k: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for k, x in inputs.items()}
+
+
+def assert_scan(scan, inputs):
+    actual = scan(**there(inputs), backend="triton")
+    assert_same_bits(actual.cpu(), scan(**inputs, backend="reference"))
+
+
+def assert_gradients(scan, inputs, names, reference_inputs=None):
+    names = [name for name in names if inputs[name] is not None and inputs[name].is_floating_point()]
+    actual = gradients(partial(_on_device, scan), inputs, names)
+    expected = gradients(partial(scan, backend="reference"), reference_inputs or doubled(inputs), names)
+    for name in names:
+        assert_close(actual[name], expected[name], f"gradient of {name}")
+
+
+def _on_device(scan, **inputs):
+    outputs = scan(**there(inputs), backend="triton")
+    return tuple(x.cpu() for x in outputs) if isinstance(outputs, tuple) else outputs.cpu()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("values", VALUES)
+def test_bmru_scan_values(dtype, values, cut):
+    assert_scan(bmru_scan, bmru_inputs(dtype, values, (1, 21, 6)))
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=shape_ids)
+def test_bmru_scan_shapes(dtype, shape):
+    assert_scan(bmru_scan, bmru_inputs(dtype, shape=shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "negated_view"])
+def test_bmru_scan_layouts(dtype, layout):
+    assert_scan(bmru_scan, bmru_inputs(dtype, shape=SMALL, layout=layout))
+
+
+@every_dtype
+@pytest.mark.parametrize("gate", ["boolean", "float"])
+def test_latch_scan(dtype, gate, cut):
+    assert_scan(latch_scan, latch_inputs(dtype, shape=(1, 21, 6), gate=gate))
+
+
+@pytest.mark.parametrize("values", ["never_write", "infinite", "nan", "negative_zero", "reset_everywhere"])
+def test_latch_scan_values(values):
+    assert_scan(latch_scan, latch_inputs(torch.bfloat16, values, SMALL))
+
+
+@both_floats
+@pytest.mark.parametrize("values", ["plain", "never_write", "tie", "nothing_but_input", "zero_cand"])
+def test_bmru_scan_gradients(dtype, values, cut):
+    inputs = bmru_inputs(dtype, values, (2, 21, 5)) | {"alpha_surr": 1.5}
+    assert_gradients(bmru_scan, inputs, ["cand", "beta", "alpha", "h0"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_bmru_scan_gradients_in_half_precision(dtype, cut):
+    assert_gradients(bmru_scan, bmru_inputs(dtype, shape=(2, 21, 6)), ["cand", "beta", "alpha", "h0"])
+
+
+@pytest.mark.parametrize("values", ["nan_in_cand", "nan_in_beta"])
+def test_bmru_scan_gradients_of_nan(values):
+    assert_gradients(bmru_scan, bmru_inputs(torch.float64, values, SMALL), ["cand", "beta", "alpha", "h0"])
+
+
+@pytest.mark.parametrize("gate", ["boolean", "float"])
+def test_latch_scan_gradients(gate, cut):
+    inputs = latch_inputs(torch.float64, shape=(2, 21, 5), gate=gate)
+    assert_gradients(latch_scan, inputs, ["write", "value", "h0"])
+
+
+@pytest.mark.parametrize("through", [(0,), (1,), (0, 1)], ids=["states", "last", "both"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("time_major", [False, True], ids=["batch_first", "time_major"])
+def test_bmru_layer(reverse, time_major, through, cut):
+    inputs = bmru_inputs(torch.float64, shape=(2, 21, 5))
+    proj = torch.cat([inputs.pop("cand"), inputs.pop("beta")], dim=-1)
+    inputs |= {"proj": proj.transpose(0, 1).contiguous() if time_major else proj}
+    options = {"alpha_surr": 1.0, "reverse": reverse, "time_major": time_major}
+    layer = partial(bmru_layer, **options)
+    for actual, expected in zip(_on_device(layer, **inputs), layer(**inputs, backend="reference"), strict=True):
+        assert_same_bits(actual, expected)
+    actual = gradients(partial(_on_device, layer), inputs, ["proj", "alpha", "h0"], through)
+    expected = gradients(partial(layer, backend="reference"), inputs, ["proj", "alpha", "h0"], through)
+    for name, grad in actual.items():
+        assert_close(grad, expected[name], f"gradient of {name}")
+
+
+def linear_inputs(dtype, shape, constant):
+    B, T, N = shape
+    a = torch.randn(N if constant else (B, T, N), dtype=dtype) * 0.6
+    return {
+        "a": torch.randn(N, dtype=dtype) * 0.6 if constant else a,
+        "b": torch.randn(B, T, N, dtype=dtype),
+        "h0": torch.randn(B, N, dtype=dtype),
+        "reset": torch.rand(B, T) < 0.1,
+    }
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "per_step"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("shape", [(2, 21, 3), (1, 1, 1)], ids=shape_ids)
+def test_linear_scan(dtype, constant, shape, cut):
+    inputs = linear_inputs(dtype, shape, constant)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    exact = {k: x.to(wide) if x.dtype == dtype else x for k, x in inputs.items()}
+    assert_close(_on_device(linear_scan, **inputs), linear_scan(**exact, backend="reference"))
+    names = ["a", "b", "h0"]
+    actual = gradients(partial(_on_device, linear_scan), inputs, names)
+    expected = gradients(partial(linear_scan, backend="reference"), exact, names)
+    for name in names:
+        assert_close(actual[name], expected[name], f"gradient of {name}")
+
+
+def test_linear_scan_in_half_precision():
+    inputs = linear_inputs(torch.bfloat16, (2, 37, 6), constant=True)
+    assert_close(_on_device(linear_scan, **inputs), linear_scan(**doubled(inputs), backend="reference"))
+
+
+def test_linear_scan_reset_ends_an_overflow(cut):
+    inputs = linear_inputs(torch.float32, (1, 21, 3), constant=False)
+    inputs["b"][:, 4], inputs["reset"][:, 9] = torch.inf, True
+    assert_close(_on_device(linear_scan, **inputs), linear_scan(**inputs, backend="reference"))
