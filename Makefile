@@ -1,19 +1,25 @@
 # Each target sets up all it needs in .venv; Python >= 3.11, pip and make are enough.
 #   make demo    teach a unit one bit and test its memory up to a million steps
-#   make test    all tests      make check   lint, format, types
+#   make test    all tests      make check   lint, format, types      make test-gpu   the tests that need a GPU
 #   make bench   speed on this CPU, into benchmarks/results/cpu.json
 
 PYTHON ?= python3
 BIN := .venv/bin
+KERNEL_TESTS := tests/test_triton.py tests/test_triton_operators.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-gpu check bench clean
 
 demo: .venv/experiments
 	$(BIN)/multistable demo
 
 test: .venv/dev
 	$(BIN)/python -m pytest
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(KERNEL_TESTS)
+
+# On a machine with a GPU, with the python3 at hand and nothing installed.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest $(KERNEL_TESTS) tests/test_triton_gpu.py tests/test_training_gpu.py
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -47,8 +47,6 @@ def test_bench_refuses_an_unknown_device(tmp_path: Path) -> None:
 @pytest.mark.parametrize("package", ["typer", "matplotlib"])
 def test_a_missing_extra_is_one_sentence(package: str) -> None:
     block = f"import sys; sys.modules['{package}'] = None; from multistable.cli import main; main()"
-    result = run("-c", block)
+    result = run("-c", block, "demo")
     assert result.returncode == 1
-    assert result.stderr.splitlines() == [
-        f"The multistable command needs {package}: pip install 'multistable[experiments]'"
-    ]
+    assert result.stderr.splitlines() == [f"This needs {package}: pip install 'multistable[experiments]'"]

@@ -6,12 +6,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-_missing = [name for name in ("typer", "rich", "matplotlib") if find_spec(name) is None]
-if _missing:
-    sys.exit(f"The multistable command needs {', '.join(_missing)}: pip install 'multistable[experiments]'")
+
+def need(*packages: str) -> None:
+    """Leave with one sentence if a package of the extra ``experiments`` is missing."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        sys.exit(f"This needs {', '.join(missing)}: pip install 'multistable[experiments]'")
+
+
+need("typer", "rich", "safetensors")
 
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
+
+from multistable.training.command import train  # noqa: E402
 
 __all__ = ["app", "main"]
 
@@ -19,7 +27,6 @@ app = typer.Typer(
     name="multistable",
     help="Recurrent layers whose memory does not fade. Start with: multistable demo",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 console = Console()
@@ -39,9 +46,13 @@ def demo(
 
     Takes well under a minute on any CPU.
     """
+    need("matplotlib")
     from multistable.demo import run
 
     run(folder, seed=seed, steps=steps, console=console)
+
+
+app.command()(train)
 
 
 @app.command()
@@ -63,9 +74,13 @@ def bench(
     """
     if device not in ("cpu", "cuda"):
         raise typer.BadParameter(f"must be cpu or cuda, got {device!r}", param_hint="--device")
-    if find_spec(f"multistable.bench.{device}") is None:
-        raise typer.BadParameter(f"there is no benchmark for {device} yet, only for cpu", param_hint="--device")
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("torch finds no GPU", param_hint="--device")
     from multistable.bench.report import run
 
+    name = torch.cuda.get_device_name() if device == "cuda" else "this CPU"
+    file = name.lower().replace(" ", "-") if device == "cuda" else device
     rows = import_module(f"multistable.bench.{device}").rows
-    run(rows(), device, out or Path("benchmarks", "results", f"{device}.json"), console)
+    run(rows(), name, out or Path("benchmarks", "results", f"{file}.json"), console)

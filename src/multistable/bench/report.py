@@ -19,7 +19,7 @@ class Row:
     """One comparison, both sides measured in turns in the same run.
 
     ``value`` and ``baseline_value`` are in ``unit``. A *cost* is value / baseline_value and should stay below its goal;
-    a *gain* is baseline_value / value and should exceed it.
+    a *gain* is baseline_value / value and should exceed it, and so is a *share*, of what cannot be exceeded.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Row:
     value: float
     baseline: str
     baseline_value: float
-    kind: Literal["cost", "gain"] = "cost"
+    kind: Literal["cost", "gain", "share"] = "cost"
     goal: float | None = None
     unit: str = "ms"
 
@@ -69,6 +69,7 @@ def table(rows: Iterable[Row], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("what")
     table.add_column("shape")
+    table.add_column("dtype")
     for heading in ("measured", "baseline", "ratio", "goal"):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -77,6 +78,7 @@ def table(rows: Iterable[Row], title: str) -> Table:
         table.add_row(
             row.name,
             " x ".join(map(str, row.shape)),
+            row.dtype,
             f"{row.value:,.4g} {row.unit}",
             f"{row.baseline} {row.baseline_value:,.4g} {row.unit}",
             f"{row.ratio:.2f}{' x faster' if row.kind == 'gain' else ''}",
