@@ -1,9 +1,9 @@
 """Speed on a GPU: the scans against a copy of as many bytes, peers on the same numbers, layers, a training step.
 
 Only bytes that must move are counted. BMRU forward: cand, beta and h, 3 tensors; backward: the gradient of h, cand and
-beta in, two gradients out, 5 tensors (and a row of h per strand, which is not counted). LRU on real pairs: forward the input
-and h, 2 tensors of 2N numbers; backward the gradient of h, h and the gradient of the input, 3 tensors. A *share* is the
-time in which the GPU copies that many bytes, by its measured copy bandwidth, over the time taken.
+beta in, two gradients out, 5 tensors (one row of h per strand is read too, and not counted). LRU on real pairs: forward
+the input and h, 2 tensors of 2N numbers; backward the gradient of h, h and the gradient of the input, 3 tensors. A
+*share* is the time in which the GPU copies that many bytes, by its measured copy bandwidth, over the time taken.
 
 Times are medians of ``triton.testing.do_bench``, which empties the cache between repeats. Peers are measured where they
 can be imported; they are no dependencies.
@@ -133,6 +133,7 @@ def layer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
 def training_rows() -> Iterator[Row]:
     """A whole training step of the paper's model as a CUDA graph, optimiser included, in timesteps per second."""
     from multistable.models import ModelConfig, PositionConfig, build_model
+    from multistable.training.config import Decay
     from multistable.training.optim import build_optimizer
     from multistable.training.processes import Processes
     from multistable.training.stepper import Stepper
@@ -141,7 +142,7 @@ def training_rows() -> Iterator[Row]:
     for cell in ("bmru", "lru", "hybrid"):
         config = ModelConfig(cells=(cell,) * 2, d_input=1, d_output=10, position=PositionConfig(T=784))
         model = build_model(config).cuda()
-        optimizer = build_optimizer(model)
+        optimizer = build_optimizer(model, Decay())
         stepper = Stepper(task, model, optimizer, samples, 256, "bfloat16", Processes(torch.device("cuda")))  # pyright: ignore[reportArgumentType]
         stepper.capture()
         ms = _milliseconds(stepper.launch)
@@ -190,7 +191,7 @@ def _associative_scan(gate: Tensor, value: Tensor) -> Tensor:
 def _milliseconds(compute: Callable[[], object]) -> float:
     from triton.testing import do_bench
 
-    return do_bench(compute, warmup=25, rep=100, return_mode="median")
+    return do_bench(compute, warmup=25, rep=100, return_mode="median")  # pyright: ignore[reportReturnType]
 
 
 @cache
