@@ -73,6 +73,7 @@ def test_compile_takes_the_kernels():
     assert all(p.grad is not None for p in rnn.parameters())
 
 
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 def test_cuda_graph():
     cand, beta = (torch.randn(4, 100, 32, device="cuda", requires_grad=True) for _ in range(2))
     alpha = torch.ones(32, device="cuda")

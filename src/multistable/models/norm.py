@@ -43,7 +43,8 @@ class BatchNorm(nn.Module):
         if valid is not None or self.synchronized:
             return self._normalize(x, torch.ones_like(x[..., :1], dtype=torch.bool) if valid is None else valid)
         statistics = (self.running_mean, self.running_var, self.weight, self.bias)
-        return F.batch_norm(x.flatten(0, 1), *statistics, True, self.momentum, self.eps).view(x.shape)
+        y = F.batch_norm(x.flatten(0, 1), *statistics, True, self.momentum, self.eps).view(x.shape)
+        return _ContiguousGradient.apply(y)
 
     def step(self, x: Tensor) -> Tensor:
         """With the running statistics; ``x [..., H]``."""
@@ -69,6 +70,22 @@ class BatchNorm(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}, synchronized={self.synchronized}"
+
+
+class _ContiguousGradient(torch.autograd.Function):
+    """The identity, whose gradient is laid out anew where need be.
+
+    Behind a concatenation with positions it is a slice, for which torch's batch norm falls back to a kernel that takes
+    6 ms where the usual one takes 0.1 ms (H200, bfloat16, 256 x 784 x 256).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0].contiguous()
 
 
 class _SumOverProcesses(torch.autograd.Function):
