@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from multistable.files import write_atomically
+from multistable.machine import describe
 from multistable.models import build_model
 from multistable.tasks import Samples
 from multistable.tasks.seeds import derive, generator
@@ -227,7 +228,7 @@ class Training:
             "metrics": metrics,
             "history": self.history,
             "seconds": round(self.seconds, 3),
-            "machine": results.machine(self.processes.device, self.processes.count),
+            "machine": describe() | {"device": self.processes.device.type, "processes": self.processes.count},
             "options": {"graph": self.options.graph, "compiled": self.options.compiled},
         }
         if self.processes.first:
