@@ -5,8 +5,9 @@ beta in, two gradients out, 5 tensors (one row of h per strand is read too, and 
 the input and h, 2 tensors of 2N numbers; backward the gradient of h, h and the gradient of the input, 3 tensors. A
 *share* is the time in which the GPU copies that many bytes, by its measured copy bandwidth, over the time taken.
 
-Times are medians of ``triton.testing.do_bench``, which empties the cache between repeats. Peers are measured where they
-can be imported; they are no dependencies.
+Times are medians over replays of a CUDA graph (``triton.testing.do_bench_cudagraph``), so that they are the GPU's and not
+those of launching from Python; tensors are several times the cache. Peers are measured where they can be imported; they
+are no dependencies.
 """
 
 from collections.abc import Callable, Iterator
@@ -84,7 +85,7 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
     both_ms = ms + _milliseconds(backward)
     gate, value = torch.rand(B, T, N, device="cuda"), torch.randn(B, T, N, device="cuda")
     if find_spec("accelerated_scan"):
-        from accelerated_scan.triton import scan  # pyright: ignore[reportMissingImports]
+        from accelerated_scan.scalar import scan  # pyright: ignore[reportMissingImports]
 
         across = gate.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous()
         yield _gain(name, shape, ms, "accelerated-scan", _milliseconds(lambda: scan(*across)), 1 / 1.05)
@@ -104,11 +105,13 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
         with torch.no_grad():
             forward_ms = _milliseconds(lambda: chunk_hgrn(x, g))
         yield _gain(name, shape, ms, "fla chunk_hgrn", forward_ms, None)
-        yield _gain("BMRU forward + backward", shape, both_ms, "fla chunk_hgrn", _milliseconds(hgrn), 2.0)
+        yield _gain("BMRU forward + backward", shape, both_ms, "fla chunk_hgrn", _eager_milliseconds(hgrn), 2.0)
         value = value.detach()
     if shape != LONG:
         compiled = torch.compile(_associative_scan)
-        yield _gain(name, shape, ms, "associative_scan, compiled", _milliseconds(lambda: compiled(gate, value)), None)
+        yield _gain(
+            name, shape, ms, "associative_scan, compiled", _eager_milliseconds(lambda: compiled(gate, value)), None
+        )
 
 
 def layer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
@@ -121,13 +124,15 @@ def layer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
         layer = kind(N, N, batch_first=True, device="cuda", dtype=torch.bfloat16)
 
         def train(layer: nn.Module = layer) -> None:
-            layer(x)[0].backward(weight)
-            x.grad = None
+            torch.autograd.grad(layer(x)[0], (x, *layer.parameters()), weight)
 
-        times[kind] = _milliseconds(train)
+        times[kind] = _eager_milliseconds(train)
+        if kind is BMRU:
+            graph_ms = _milliseconds(train)
     for kind, goal in ((nn.GRU, 50.0), (nn.LSTM, None)):
-        name = f"cuDNN {kind.__name__}"
-        yield _gain("BMRU layer, forward + backward", shape, times[BMRU], name, times[kind], goal, torch.bfloat16)
+        name, peer = "BMRU layer, forward + backward", f"cuDNN {kind.__name__}"
+        yield _gain(name, shape, times[BMRU], peer, times[kind], goal, torch.bfloat16)
+        yield _gain(f"{name}, in a graph", shape, graph_ms, peer, times[kind], goal, torch.bfloat16)
 
 
 def training_rows() -> Iterator[Row]:
@@ -145,7 +150,7 @@ def training_rows() -> Iterator[Row]:
         optimizer = build_optimizer(model, Decay())
         stepper = Stepper(task, model, optimizer, samples, 256, "bfloat16", Processes(torch.device("cuda")))  # pyright: ignore[reportArgumentType]
         stepper.capture()
-        ms = _milliseconds(stepper.launch)
+        ms = _eager_milliseconds(stepper.launch)  # a graph already
         steps = 256 * 784 / ms / 1e3  # million timesteps per second
         goal = 40.0 if cell == "bmru" else None
         name = f"training step, 2 blocks of {cell}"
@@ -189,6 +194,14 @@ def _associative_scan(gate: Tensor, value: Tensor) -> Tensor:
 
 
 def _milliseconds(compute: Callable[[], object]) -> float:
+    """On the GPU alone: replays of a graph of many calls."""
+    from triton.testing import do_bench_cudagraph
+
+    return do_bench_cudagraph(compute, rep=20, return_mode="median")
+
+
+def _eager_milliseconds(compute: Callable[[], object]) -> float:
+    """As called from Python, launches included."""
     from triton.testing import do_bench
 
     return do_bench(compute, warmup=25, rep=100, return_mode="median")  # pyright: ignore[reportReturnType]

@@ -18,6 +18,7 @@ Shapes in comments: ``[S, BN]`` is one step of each strand, BN words wide. Prefi
 offsets, ``m_`` masks, ``p_`` pointers. Masked lanes hold: they read cand 0 and beta infinite.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -303,6 +304,7 @@ def _forward(
     )  # fmt: skip
 
 
+@cache
 def _words(dtype: torch.dtype) -> dict[str, Any]:
     """The constants of a dtype's words: the type, the width of a field, its sign bits, and what lifts NaNs to them."""
     bits = 8 * dtype.itemsize
