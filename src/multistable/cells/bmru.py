@@ -1,15 +1,15 @@
 """The bistable memory recurrent unit with the face of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
 
 import math
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from multistable.cells import sequences
+from multistable.cells.recurrent import Recurrent
 from multistable.ops import bmru_layer, bmru_step
-from multistable.ops.dispatch import check_name
 
 __all__ = ["BMRU", "BMRUCell"]
 
@@ -23,7 +23,7 @@ def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor) -> None
     nn.init.ones_(alpha)
 
 
-class BMRU(nn.Module):
+class BMRU(Recurrent):
     r"""A multi-layer bistable memory recurrent unit, called like :class:`torch.nn.GRU`.
 
     For each element of the input sequence, each layer computes
@@ -97,6 +97,9 @@ class BMRU(nn.Module):
         (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
+    takes_position = True
+    options: ClassVar[dict[str, Any]] = {"alpha_surr": 1.0}
+
     def __init__(
         self,
         input_size: int,
@@ -112,78 +115,33 @@ class BMRU(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} must be a positive integer, got {size!r}")
-        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
-            raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
+        )
         if alpha_surr < 0:
             raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
-        check_name(backend)
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.bias = bias
-        self.batch_first = batch_first
-        self.dropout = float(dropout)
-        self.bidirectional = bidirectional
         self.alpha_surr = alpha_surr
-        self.backend = backend
+        self.make_layers(device, dtype)
 
-        self.suffixes = ("", "_reverse") if bidirectional else ("",)
-        for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * len(self.suffixes)
-            for suffix in self.suffixes:
-                empty = {"device": device, "dtype": dtype}
-                weight = nn.Parameter(torch.empty(2 * hidden_size, width, **empty))
-                self.register_parameter(f"weight_ih_l{layer}{suffix}", weight)
-                if bias:
-                    self.register_parameter(
-                        f"bias_ih_l{layer}{suffix}", nn.Parameter(torch.empty(2 * hidden_size, **empty))
-                    )
-                self.register_parameter(f"alpha_l{layer}{suffix}", nn.Parameter(torch.empty(hidden_size, **empty)))
-        self.reset_parameters()
+    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
+        N = self.hidden_size
+        self.register("weight_ih", layer, suffix, (2 * N, width), empty)
+        if self.bias:
+            self.register("bias_ih", layer, suffix, (2 * N,), empty)
+        self.register("alpha", layer, suffix, (N,), empty)
 
-    def reset_parameters(self) -> None:
-        for layer in range(self.num_layers):
-            for suffix in self.suffixes:
-                reset_projection(*self.parameters_of(layer, suffix))
-
-    def flatten_parameters(self) -> None:
-        """Nothing to flatten; here because code written for ``nn.GRU`` calls it."""
+    def reset_layer(self, layer: int, suffix: str) -> None:
+        reset_projection(*self.parameters_of(layer, suffix))
 
     def parameters_of(self, layer: int, suffix: str) -> tuple[Tensor, Tensor | None, Tensor]:
         """Weight ``[2N, D]``, bias ``[2N]`` or None, and alpha ``[N]`` of one layer and direction."""
-        bias = getattr(self, f"bias_ih_l{layer}{suffix}") if self.bias else None
-        return getattr(self, f"weight_ih_l{layer}{suffix}"), bias, getattr(self, f"alpha_l{layer}{suffix}")
+        weight, alpha = (self.parameter(name, layer, suffix) for name in ("weight_ih", "alpha"))
+        return weight, self.bias_of(layer, suffix), alpha
 
-    def forward(
-        self,
-        input: Tensor | PackedSequence,
-        hx: Tensor | None = None,
-        *,
-        reset: Tensor | None = None,
-        lengths: Tensor | None = None,
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
-        if isinstance(input, PackedSequence):
-            return sequences.run_packed(self, input, hx, reset, lengths)
-        if input.ndim == 2:
-            return sequences.run_unbatched(self, input, hx, reset, lengths)
-        steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
-        h0 = sequences.initial_states(self, input, steps.B, hx)
-        x, last = input, []
-        for layer in range(self.num_layers):
-            if layer > 0 and self.dropout > 0:
-                x = F.dropout(x, self.dropout, self.training)
-            outputs = []
-            for direction, suffix in enumerate(self.suffixes):
-                state = h0[layer * len(self.suffixes) + direction]
-                h, h_last = self.scan(self.project(x, layer, suffix, steps), layer, suffix, state, steps)
-                outputs.append(h)
-                last.append(h_last)
-            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        return steps.zero_padding(x), torch.stack(last)
+    def run(
+        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    ) -> tuple[Tensor, Tensor]:
+        return self.scan(self.project(x, layer, suffix, steps), layer, suffix, h0, steps)
 
     def project(self, x: Tensor, layer: int, suffix: str, steps: sequences.Steps) -> Tensor:
         """Candidates, then thresholds, ``[..., 2N]``; padding gets candidate 0 and threshold 1, which never writes."""
@@ -211,37 +169,11 @@ class BMRU(nn.Module):
         )
         return h, steps.at_last_segment(h) if reverse and steps.reset is not None else h_last
 
-    def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One timestep: ``x [B, D]``, ``state [num_layers, B, N]`` (or both without B) -> ``h [B, N]``, new state.
-
-        The same law as :meth:`forward`, for streaming; the state goes in and comes out.
-        """
-        if self.bidirectional:
-            raise RuntimeError(
-                "step needs a unidirectional BMRU: the reverse direction starts at the end of the sequence"
-            )
-        if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
-            raise ValueError(f"x must have shape [B, {self.input_size}] or [{self.input_size}], got {list(x.shape)}")
-        shape = (self.num_layers, *x.shape[:-1], self.hidden_size)
-        if state is None:
-            state = x.new_zeros(shape)
-        elif state.shape != shape:
-            raise ValueError(f"state must have shape {list(shape)}, got {list(state.shape)}")
-        states = []
-        for layer, h in enumerate(state):
-            weight, bias, alpha = self.parameters_of(layer, "")
-            if layer > 0 and self.dropout > 0:
-                x = F.dropout(x, self.dropout, self.training)
-            x = bmru_step(*F.linear(x, weight, bias).chunk(2, dim=-1), alpha, h, alpha_surr=self.alpha_surr)
-            states.append(x)
-        return x, torch.stack(states)
-
-    def extra_repr(self) -> str:
-        words = [f"{self.input_size}, {self.hidden_size}"]
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
-        defaults |= {"alpha_surr": 1.0, "backend": "auto"}
-        words += [f"{name}={getattr(self, name)!r}" for name, value in defaults.items() if getattr(self, name) != value]
-        return ", ".join(words)
+    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        weight, bias, alpha = self.parameters_of(layer, "")
+        cand, beta = F.linear(x, weight, bias).chunk(2, dim=-1)
+        h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
+        return h, h
 
 
 class BMRUCell(nn.Module):

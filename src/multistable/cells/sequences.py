@@ -1,25 +1,40 @@
 """What every cell shares with ``torch.nn.GRU``: layouts, packed and unbatched input, padding, segments."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["Steps", "initial_states", "run_packed", "run_unbatched"]
+__all__ = ["Steps", "initial_states", "run_loop", "run_packed", "run_padded", "run_unbatched"]
+
+
+class Segment(NamedTuple):
+    """Steps ``start`` to ``end`` (exclusive) of one sequence, between two resets or the ends of its valid part."""
+
+    sequence: int
+    start: int
+    end: int
+    enters: bool
+    """Whether it begins with the state that the caller gave: the first segment, unless marked itself."""
+    last: bool
+    """Whether it ends the sequence."""
 
 
 @dataclass(frozen=True)
 class Steps:
     """The timesteps of a padded batch: which are valid, and where the state starts anew.
 
-    ``valid`` has the layout of the input with a last axis of 1, or is None if all steps are; ``reset`` and
-    ``reset_reverse`` are ``[B, T]``, or None.
+    ``lengths [B]`` counts the valid steps and ``valid`` has the layout of the input with a last axis of 1; both are
+    None if all steps are valid. ``reset`` and ``reset_reverse`` are ``[B, T]``, or None.
     """
 
     B: int
     batch_first: bool
+    lengths: Tensor | None
     valid: Tensor | None
     reset: Tensor | None
     reset_reverse: Tensor | None
@@ -32,7 +47,8 @@ class Steps:
         B, T = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
         valid = None
         if lengths is not None:
-            valid = torch.arange(T, device=x.device) < _check_lengths(lengths, B, T).to(x.device)[:, None]  # [B, T]
+            lengths = _check_lengths(lengths, B, T).to(x.device)
+            valid = torch.arange(T, device=x.device) < lengths[:, None]  # [B, T]
         if reset is None:
             reset_reverse = None
         else:
@@ -43,7 +59,7 @@ class Steps:
             reset_reverse = torch.cat([reset[:, 1:], torch.zeros_like(reset[:, :1])], dim=1)
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
-        return cls(B, batch_first, valid, reset, reset_reverse)
+        return cls(B, batch_first, lengths, valid, reset, reset_reverse)
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
@@ -57,6 +73,85 @@ class Steps:
         start = torch.where(self.reset, positions, torch.zeros_like(positions)).amax(dim=1)
         return h.take_along_dim(start[:, None, None], dim=1).squeeze(1)
 
+    def at_last_valid(self, h: Tensor, h0: Tensor | None) -> Tensor:
+        """Of states in the layout of the input, that of each sequence's last valid step, ``[B, N]``; h0 if none is."""
+        assert self.lengths is not None
+        h = h if self.batch_first else h.transpose(0, 1)  # [B, T, N]
+        h0 = h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype)
+        if h.shape[1] == 0:
+            return h0
+        last = h.take_along_dim((self.lengths - 1).clamp(min=0)[:, None, None], dim=1).squeeze(1)
+        return torch.where(self.lengths[:, None] > 0, last, h0)
+
+    def turn(self, x: Tensor) -> Tensor:
+        """``x`` in the layout of the input with the valid part of each sequence turned around; its own inverse."""
+        axis = 1 if self.batch_first else 0
+        index = self.turned_index(x.shape[axis])
+        return x.take_along_dim((index if self.batch_first else index.T)[..., None], dim=axis)
+
+    def turned_index(self, T: int) -> Tensor:
+        """``[B, T]``: the step that stands at each place once the valid part of each sequence is turned around."""
+        assert self.lengths is not None
+        t, lengths = torch.arange(T, device=self.lengths.device), self.lengths[:, None]
+        return torch.where(t < lengths, lengths - 1 - t, t)
+
+    def segments(self, T: int) -> list[Segment]:
+        """All segments of all sequences, in order; reads ``lengths`` and ``reset``, so a GPU is waited for."""
+        lengths = [T] * self.B if self.lengths is None else self.lengths.tolist()
+        marks: list[list[int]] = [[] for _ in range(self.B)]
+        if self.reset is not None:
+            for sequence, t in self.reset.nonzero().tolist():
+                marks[sequence].append(t)
+        found = []
+        for sequence, (length, starts) in enumerate(zip(lengths, marks, strict=True)):
+            inner = [t for t in starts if t > 0]
+            bounds = [0, *inner, length] if length > 0 else []
+            for start, end in pairwise(bounds):
+                enters = start == 0 and 0 not in starts
+                found.append(Segment(sequence, start, end, enters, end == length))
+        return found
+
+
+def run_padded(
+    scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """States and last state ``[B, N]`` of a law that no padding leaves alone, ``scan(b, h0, reset=, reverse=)``.
+
+    Forwards, the last state is taken where the sequence ends; backwards, the valid part is turned around first, so that
+    padding comes last there too.
+    """
+    padded, reset = steps.lengths is not None, steps.reset_reverse if reverse else steps.reset
+    turned = reverse and padded
+    if turned:
+        b = steps.turn(b)
+        reset = None if reset is None else reset.take_along_dim(steps.turned_index(reset.shape[1]), dim=1)
+    h, h_last = scan(b, h0, reset=reset, reverse=reverse and not padded)
+    if padded:
+        h_last = steps.at_last_valid(h, h0)
+    h = steps.turn(h) if turned else h
+    if reverse and steps.reset is not None:
+        h_last = torch.where(steps.reset.any(dim=1)[:, None], steps.at_last_segment(h), h_last)
+    return h, h_last
+
+
+def run_loop(
+    law: Callable[[Tensor, Tensor], Tensor], proj: Tensor, h0: Tensor, steps: Steps, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """States and last state ``[B, N]`` of a law that needs the state before, ``h = law(proj_t, h)``, step by step."""
+    axis = 1 if steps.batch_first else 0
+    # Cut once: the backward of a slice per step would write T gradients of the whole sequence.
+    inputs, h = proj.unbind(axis), h0.to(proj.dtype)
+    valid = None if steps.valid is None else steps.valid.unbind(axis)  # [B, 1] each
+    marks = steps.reset_reverse if reverse else steps.reset
+    marks = None if marks is None else marks[..., None].unbind(1)  # [B, 1] each
+    states = [h] * len(inputs)
+    for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
+        start = h if marks is None else torch.where(marks[t], torch.zeros_like(h), h)
+        new = law(inputs[t], start)
+        states[t] = h = new if valid is None else torch.where(valid[t], new, h)
+    output = torch.stack(states, dim=axis) if states else proj.new_zeros(*proj.shape[:2], h.shape[-1])
+    return output, steps.at_last_segment(output) if reverse and steps.reset is not None else h
+
 
 def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tensor | None]:
     """One state or None for each layer and direction."""
@@ -65,9 +160,9 @@ def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tenso
     count = rnn.num_layers * len(rnn.suffixes)
     if hx is None:
         return [None] * count
-    if hx.shape != (count, B, rnn.hidden_size):
+    if hx.shape != (count, B, rnn.state_size):
         raise ValueError(
-            f"h_0 must have shape {[count, B, rnn.hidden_size]} (layers * directions, B, N), got {list(hx.shape)}"
+            f"h_0 must have shape {[count, B, rnn.state_size]} (layers * directions, B, N), got {list(hx.shape)}"
         )
     return list(hx.unbind(0))
 
