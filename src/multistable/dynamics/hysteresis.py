@@ -1,0 +1,271 @@
+"""The exact bistable unit ``h = tanh(x + (beta + 1) h)``: folds in closed form, both branches at once, a latch.
+
+With ``y = atanh(h)`` and ``a = beta + 1`` an equilibrium solves ``G(y) = y - x - a tanh(y) = 0``. For beta > 0 it has
+folds at ``h_c = sqrt(beta / a)``, that is ``y_c = asinh(sqrt(beta))``, where ``x_c = a h_c - y_c``: an upper branch
+``h >= h_c`` for ``x > -x_c``, its mirror image below for ``x < x_c``, and an unstable branch between them. For
+beta <= 0 there is one equilibrium. Exactly at a fold the unit is monostable: the write wins.
+
+As in a continuous clock (the damped map ``(1 - c) h + c tanh(...)`` with c -> 0) the state then flows from ``h_{t-1}``
+to the branch on its side of the unstable root; h_{t-1} on the root goes up.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from multistable.ops.precision import wide
+from multistable.surrogate import derivative
+
+__all__ = ["folds", "hysteresis_scan", "roots"]
+
+# Halley steps that take the start of `_upper` to the last digits, whatever x and beta (tests/test_hysteresis.py).
+_STEPS = {torch.float32: 3, torch.float64: 4}
+# Elements at a time: on a CPU some ten tensors of a block stay in its cache, elsewhere memory is the only limit.
+_BLOCK = {"cpu": 1 << 16}
+_BLOCK_ELSEWHERE = 1 << 26
+
+
+def folds(beta: Tensor) -> tuple[Tensor, Tensor]:
+    """``h_c`` and ``x_c``: the unit is bistable for \\|x\\| < x_c. Both are 0 for beta <= 0.
+
+    >>> h_c, x_c = folds(torch.tensor(1.5))
+    >>> print(f"{h_c:.3f} {x_c:.3f}")
+    0.775 0.905
+    """
+    h_c, _, x_c = _fold(beta)
+    return h_c, x_c
+
+
+def _fold(beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``h_c``, ``y_c = atanh(h_c)`` and ``x_c``."""
+    root = beta.clamp(min=0).sqrt_()
+    y_c = torch.asinh(root)
+    length = (root * root).add_(1).sqrt_()  # sqrt(beta + 1)
+    return root / length, y_c, (root * length).sub_(y_c).clamp_(min=0)
+
+
+def roots(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """The upper and the lower stable equilibrium, equal where there is one; NaN where a root did not converge."""
+    return _roots(x, beta, _fold(beta))
+
+
+def _roots(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    a, size = beta + 1, x.abs().clamp_(max=torch.finfo(x.dtype).max / 8)
+    near = _upper(size, a, *fold).copysign_(x)  # the root on the side of x: it always exists
+    far = _upper(-size, a, *fold).copysign_(x).neg_()
+    far = torch.where(size < fold[2], far, near)
+    return torch.maximum(near, far), torch.minimum(near, far)
+
+
+def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor) -> Tensor:
+    """The largest root for ``x >= -x_c`` (x >= 0 without folds).
+
+    The start takes the leading terms of G beyond the fold, ``s = x + x_c``: slope, curvature or the cubic term alone
+    would give ``s / -beta``, ``sqrt(s / h_c)`` and ``cbrt(3 s)``; each is too large where another one leads, and so is
+    ``x + a``. For a <= 0, G is concave, and the larger of the two tangents at 0 and infinity is the start.
+    """
+    tiny = torch.finfo(x.dtype).tiny
+    s = (x + x_c).clamp_(min=0)
+    y = torch.minimum((s / h_c.add(tiny)).sqrt_(), (3 * s).pow_(1 / 3))
+    slope = 1 - a
+    tangent = s / slope.clamp_(min=tiny)
+    y = torch.minimum(y, tangent).add_(y_c)
+    y = torch.where(a > 0, torch.minimum(y, x + a), torch.maximum(tangent, x + a))
+    for _ in range(_STEPS[x.dtype]):
+        t = torch.tanh(y)
+        at = a * t
+        bend = torch.addcmul(a, at, t, value=-1)  # a (1 - t^2)
+        rest = torch.sub(y, x).sub_(at)  # G
+        rise = 1 - bend  # G'
+        bend.mul_(t)  # G'' / 2
+        below = torch.addcmul(rise * rise, rest, bend, value=-1).add_(tiny)
+        y = torch.maximum(y.addcdiv_(rest.mul_(rise), below, value=-1), y_c)
+    h = torch.tanh(y)
+    rest = torch.addcmul(y - x, a, h, value=-1).abs_()
+    bound = torch.add(y, a.abs()).add_(1 + x_c).mul_(16 * torch.finfo(x.dtype).eps)
+    return torch.where(rest <= bound, h, math.nan)
+
+
+def climbs(h: Tensor, x: Tensor, beta: Tensor, h_c: Tensor) -> Tensor:
+    """Where there are two branches: whether the state h flows to the upper one, ``h >= u`` with u the unstable root.
+
+    Between the folds the flow itself tells, ``tanh(x + (beta + 1) h) >= h``; beyond them the side does.
+    """
+    flow = torch.addcmul(x + h, beta, h).tanh_() >= h
+    return (h >= h_c) | (flow & (h > -h_c))
+
+
+def hysteresis_scan(
+    x: Tensor,
+    beta: Tensor,
+    h0: Tensor | None = None,
+    *,
+    reset: Tensor | None = None,
+    alpha_surr: float | None = 1.0,
+    max_gain: float = 10.0,
+    backend: str = "auto",
+) -> Tensor:
+    """States ``h [B, T, N]`` of the exact hysteresis unit: ``h_t`` is the root of ``h = tanh(x_t + (beta_t + 1) h)``
+    to which the state flows from ``h_{t-1}``.
+
+    Args:
+        x, beta: ``[B, T, N]``; beta of any sign.
+        h0: the state before the first step, ``[B, N]``; zeros if None.
+        reset: ``[B, T]`` booleans; the state is zero just before a marked step.
+        alpha_surr: sharpness of the surrogate gradient on the choice of branch; None for the exact gradient alone.
+        max_gain: bound on the gain ``dh/dx`` of the implicit gradient, which is infinite at a fold.
+        backend: of :func:`~multistable.ops.latch_scan`.
+
+    The value has the gradient of the implicit function theorem, ``dh/dx = 1 / (1 / (1 - h^2) - beta - 1)``, at most
+    max_gain, and ``dh/dbeta = h dh/dx``. The bit, ``h_t`` on the upper branch, is a latch; with ``G_t`` the gradient that
+    reaches it from all later steps, its gate ``|x_t| >= x_c`` and value ``x_t >= 0`` receive those of the BMRU with
+    candidate x and threshold x_c(beta): ``G_t (value_t - bit_{t-1}) / (1 + (alpha_surr pi (|x_t| - x_c))^2)`` and, where
+    monostable, ``G_t / (1 + (alpha_surr pi x_t)^2)``. Here ``dx_c/dbeta = h_c``. What enters a first step between the
+    folds is compared with the unstable root, ``-x / beta`` to first order: h0 receives the surrogate at h0 + x / beta.
+    """
+    return _Hysteresis.apply(x, beta, h0, reset, alpha_surr, max_gain, backend)
+
+
+class _Hysteresis(torch.autograd.Function):
+    """:func:`hysteresis_scan` with its gradient, both block by block."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        beta: Tensor,
+        h0: Tensor | None,
+        reset: Tensor | None,
+        alpha_surr: float | None,
+        max_gain: float,
+        backend: str,
+    ) -> Tensor:
+        upper, lower, write, value = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(4))
+        start = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype)
+        for b, t in _blocks(x):
+            if t.start == 0:
+                before = start[b, None], start[b, None]
+            else:
+                before = upper[b, t.start - 1 : t.start], lower[b, t.start - 1 : t.start]
+            restart = None if reset is None else reset[b, t, None]
+            outputs = [out[b, t] for out in (upper, lower, write, value)]
+            _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
+        bits, _ = torch.ops.multistable.latch_scan(write, value, None, None, False, backend)
+        h = torch.where(bits == 1, upper, torch.where(bits == 0, lower, bits))
+        ctx.save_for_backward(x, beta, h0, reset, h, upper.sub_(lower), write, value, bits)
+        ctx.options = alpha_surr, max_gain, backend
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, beta, h0, reset, h, gap, write, value, bits = ctx.saved_tensors
+        alpha_surr, max_gain, backend = ctx.options
+        to_gate = to_value = grad_h0 = None
+        if alpha_surr is not None:
+            start = None if h0 is None else (h0 >= 0).to(x.dtype)
+            to_gate, to_value, _ = torch.ops.multistable.latch_scan_backward(
+                grad * gap, None, write, value, start, None, bits, False, backend
+            )
+            if h0 is None and x.shape[1]:
+                to_gate[:, 0] = 0  # nothing was there to be kept
+            if reset is not None:
+                to_gate.masked_fill_(reset[..., None], 0)
+        grad_x, grad_beta = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
+        for b, t in _blocks(x):
+            choice = None if to_gate is None or to_value is None else (to_gate[b, t], to_value[b, t])
+            inputs = [part[b, t] for part in (grad, x, beta, h)]
+            _fill_gradients(*inputs, choice, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
+        if h0 is not None:
+            grad_h0 = torch.zeros_like(h0)
+            if to_value is not None and x.shape[1]:
+                grad_h0 += _to_start(to_value[:, 0], x[:, 0], beta[:, 0], h0, alpha_surr)
+                grad_h0.masked_fill_(reset[:, :1], 0) if reset is not None else None
+        return grad_x, grad_beta, grad_h0, None, None, None, None
+
+
+def _blocks(x: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Slices of batch and time that cover ``x [B, T, N]``, time running forward."""
+    B, T, N = x.shape
+    size = max(1, _BLOCK.get(x.device.type, _BLOCK_ELSEWHERE) // max(N, 1))  # rows of N
+    steps = max(1, min(T, size))
+    many = max(1, size // steps)
+    for b in range(0, B, many):
+        for t in range(0, T, steps):
+            yield slice(b, b + many), slice(t, t + steps)
+
+
+def _fill_branches(
+    x: Tensor,
+    beta: Tensor,
+    upper_before: Tensor,
+    lower_before: Tensor,
+    restart: Tensor | None,
+    upper: Tensor,
+    lower: Tensor,
+    write: Tensor,
+    value: Tensor,
+) -> None:
+    """Of a block ``[B, T, N]``: both branches, and the latch that chooses: gate and value of the bit.
+
+    The branches before the block's first step come in ``[B, 1, N]``. From both of them the state may flow to the same
+    branch (always, if there is one only): then the bit is written; else it is kept.
+    """
+    dtype = wide(x.dtype)
+    x, beta = x.to(dtype), beta.to(dtype)
+    fold = _fold(beta)
+    high, low = _roots(x, beta, fold)
+    upper.copy_(high)
+    lower.copy_(low)
+    before = [torch.cat([a, b[:, :-1]], dim=1) for a, b in ((upper_before, upper), (lower_before, lower))]
+    if restart is not None:
+        before = [part.masked_fill_(restart, 0) for part in before]
+    high, low = (part.to(dtype) for part in before)
+    from_high, from_low = (climbs(part, x, beta, fold[0]) for part in (high, low))
+    two = x.abs() < fold[2]
+    write.copy_((from_high == from_low).logical_or_(two.logical_not()))
+    from_high = torch.add(from_high, high, alpha=0)  # a state of NaN is kept, and shows
+    value.copy_(torch.where(two, from_high, (x >= 0).to(dtype)))
+
+
+def _fill_gradients(
+    grad: Tensor,
+    x: Tensor,
+    beta: Tensor,
+    h: Tensor,
+    choice: tuple[Tensor, Tensor] | None,
+    alpha_surr: float | None,
+    max_gain: float,
+    grad_x: Tensor,
+    grad_beta: Tensor,
+) -> None:
+    """Of a block: the implicit gradient of the value, and the surrogate gradient of the choice."""
+    dtype = wide(x.dtype)
+    grad, x, beta, h = (part.to(dtype) for part in (grad, x, beta, h))
+    rest = torch.addcmul(torch.ones_like(h), h, h, value=-1)  # 1 - h^2
+    fall = torch.addcmul(1 - rest, beta, rest, value=-1)  # 1 - (beta + 1)(1 - h^2), zero at a fold
+    dx = rest.div_(torch.maximum(fall, rest / max_gain)).mul_(grad)
+    dbeta = h * dx
+    if choice is not None and alpha_surr is not None:
+        to_gate, to_value = (part.to(dtype) for part in choice)
+        h_c, _, x_c = _fold(beta)
+        size = x.abs()
+        to_gate = to_gate * derivative(size - x_c, alpha_surr)
+        dx.addcmul_(to_gate, x.sign())
+        dbeta.addcmul_(to_gate, h_c, value=-1)
+        dx.add_(torch.where(size < x_c, 0.0, to_value * derivative(x, alpha_surr)))
+    grad_x.copy_(dx)
+    grad_beta.copy_(dbeta)
+
+
+def _to_start(to_value: Tensor, x: Tensor, beta: Tensor, h0: Tensor, alpha_surr: float) -> Tensor:
+    """The gradient of h0 where the first step is between its folds, ``[B, N]``."""
+    dtype = wide(x.dtype)
+    to_value, x, beta = (part.to(dtype) for part in (to_value, x, beta))
+    two = x.abs() < _fold(beta)[2]
+    margin = h0.to(dtype) + x / torch.where(two, beta, 1.0)
+    return torch.where(two, to_value * derivative(margin, alpha_surr), 0.0).to(h0.dtype)
