@@ -100,13 +100,13 @@ class ClockedRNN(Driven):
 
     def tick(self, h: Tensor, *args: Tensor) -> Tensor:
         """All iterations of one timestep, from ``h [B, N]``."""
-        if isinstance(self.n_clock, tuple):
-            clocks = torch.tensor(self.n_clock, device=h.device)
-            for n in range(max(self.n_clock)):
-                h = torch.where(n < clocks, self.field(h, *args), h)
+        if not isinstance(self.n_clock, tuple):
+            for _ in range(int(self.n_clock)):
+                h = self.field(h, *args)
             return h
-        for _ in range(int(self.n_clock)):
-            h = self.field(h, *args)
+        clocks = torch.tensor(self.n_clock, device=h.device)
+        for n in range(int(clocks.max())):
+            h = torch.where(n < clocks, self.field(h, *args), h)
         return h
 
     def extra_repr(self) -> str:

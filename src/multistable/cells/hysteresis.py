@@ -22,11 +22,11 @@ class HysteresisMRU(Driven):
         h_t = \tanh(\hat x_t + (\beta_t + 1) h_t), \qquad
         \hat x_t = W_x x_t + b_x, \quad \beta_t = W_\beta x_t + b_\beta
 
-    to which :math:`h_{t-1}` flows. For :math:`\beta_t > 0` and :math:`|\hat x_t| < x_c(\beta_t)` there are two, and the
-    unit stays on its side of the unstable one between them; else there is one, and the past is overwritten. So a unit
-    stores one bit for ever and reads it together with the present input. The BMRU is this unit with the branches
-    flattened to :math:`\pm\alpha` and :math:`x_c(\beta) = \sqrt{\beta (\beta + 1)} - \sinh^{-1}\!\sqrt\beta` replaced by
-    :math:`\beta`.
+    to which :math:`h_{t-1}` flows. For :math:`\beta_t > 0` and :math:`|\hat x_t| < x_c(\beta_t)` there are two, and
+    the unit stays on its side of the unstable one between them; else there is one, and the past is overwritten. So a
+    unit stores one bit for ever and reads it together with the present input. The BMRU is this unit with the branches
+    flattened to :math:`\pm\alpha` and :math:`x_c(\beta) = \sqrt{\beta (\beta + 1)} - \sinh^{-1}\!\sqrt\beta` replaced
+    by :math:`\beta`.
 
     Nothing is approximated, and all timesteps are computed in parallel: both branches of every step are solved by
     Newton's (Halley's) method from a closed-form start, and the bit is a latch

@@ -105,7 +105,7 @@ def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reve
 
 
 def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tuple[Tensor, Tensor]:
-    """Stable roots ``[B, T, N, K]`` in args' dtype, the last repeated, and unstable ones ``[B, T, N, K - 1]``, inf last."""
+    """Stable roots ``[B, T, N, K]``, the last repeated, and unstable ones ``[B, T, N, K - 1]``, then infinity."""
     found = equilibria(field, *args, n_grid=n_grid)
     if found.lowest_slope < 0:
         raise ValueError(

@@ -171,5 +171,7 @@ def _assemble(
     slope, residual = torch.full_like(h, torch.nan), torch.full_like(h, torch.nan)
     slope[owner, rank] = field.slope(root, *here)
     residual[owner, rank] = (field(root, *here) - root).abs()
-    rows = [x.reshape(*shape, R) for x in (h, slope, slope.abs() < 1, residual, residual <= tol)]
-    return Equilibria(*rows, count.reshape(shape), min((part[2] for part in parts), default=1.0))
+    stable, converged = slope.abs() < 1, residual <= tol
+    h, slope, stable, residual, converged = (x.reshape(*shape, R) for x in (h, slope, stable, residual, converged))
+    lowest = min((part[2] for part in parts), default=1.0)
+    return Equilibria(h, slope, stable, residual, converged, count.reshape(shape), lowest)

@@ -43,8 +43,8 @@ def folds(beta: Tensor) -> tuple[Tensor, Tensor]:
 def _fold(beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """``h_c``, ``y_c = atanh(h_c)`` and ``x_c``."""
     root = beta.clamp(min=0).sqrt_()
-    y_c = torch.asinh(root)
     length = (root * root).add_(1).sqrt_()  # sqrt(beta + 1)
+    y_c = (root * root).div_(length + 1).add_(root).log1p_()  # asinh(root), which torch does not vectorise: 37 ns each
     return root / length, y_c, (root * length).sub_(y_c).clamp_(min=0)
 
 
@@ -87,7 +87,7 @@ def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor) -> Tenso
     h = torch.tanh(y)
     rest = torch.addcmul(y - x, a, h, value=-1).abs_()
     bound = torch.add(y, a.abs()).add_(1 + x_c).mul_(16 * torch.finfo(x.dtype).eps)
-    return torch.where(rest <= bound, h, math.nan)
+    return h.masked_fill_(rest > bound, math.nan)
 
 
 def climbs(h: Tensor, x: Tensor, beta: Tensor, h_c: Tensor) -> Tensor:
@@ -121,11 +121,12 @@ def hysteresis_scan(
         backend: of :func:`~multistable.ops.latch_scan`.
 
     The value has the gradient of the implicit function theorem, ``dh/dx = 1 / (1 / (1 - h^2) - beta - 1)``, at most
-    max_gain, and ``dh/dbeta = h dh/dx``. The bit, ``h_t`` on the upper branch, is a latch; with ``G_t`` the gradient that
-    reaches it from all later steps, its gate ``|x_t| >= x_c`` and value ``x_t >= 0`` receive those of the BMRU with
-    candidate x and threshold x_c(beta): ``G_t (value_t - bit_{t-1}) / (1 + (alpha_surr pi (|x_t| - x_c))^2)`` and, where
-    monostable, ``G_t / (1 + (alpha_surr pi x_t)^2)``. Here ``dx_c/dbeta = h_c``. What enters a first step between the
-    folds is compared with the unstable root, ``-x / beta`` to first order: h0 receives the surrogate at h0 + x / beta.
+    max_gain, and ``dh/dbeta = h dh/dx``. The bit, ``h_t`` on the upper branch, is a latch; with ``G_t`` the gradient
+    that reaches it from all later steps, its gate ``|x_t| >= x_c`` and value ``x_t >= 0`` receive those of the BMRU
+    with candidate x and threshold x_c(beta): ``G_t (value_t - bit_{t-1}) / (1 + (alpha_surr pi (|x_t| - x_c))^2)``
+    and, where monostable, ``G_t / (1 + (alpha_surr pi x_t)^2)``. Here ``dx_c/dbeta = h_c``. What enters a first step
+    between the folds is compared with the unstable root, ``-x / beta`` to first order: h0 receives the surrogate at
+    h0 + x / beta.
     """
     return _Hysteresis.apply(x, beta, h0, reset, alpha_surr, max_gain, backend)
 
@@ -152,7 +153,7 @@ class _Hysteresis(torch.autograd.Function):
             else:
                 before = upper[b, t.start - 1 : t.start], lower[b, t.start - 1 : t.start]
             restart = None if reset is None else reset[b, t, None]
-            outputs = [out[b, t] for out in (upper, lower, write, value)]
+            outputs = upper[b, t], lower[b, t], write[b, t], value[b, t]
             _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
         bits, _ = torch.ops.multistable.latch_scan(write, value, None, None, False, backend)
         h = torch.where(bits == 1, upper, torch.where(bits == 0, lower, bits))
@@ -178,13 +179,14 @@ class _Hysteresis(torch.autograd.Function):
         grad_x, grad_beta = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
         for b, t in _blocks(x):
             choice = None if to_gate is None or to_value is None else (to_gate[b, t], to_value[b, t])
-            inputs = [part[b, t] for part in (grad, x, beta, h)]
+            inputs = grad[b, t], x[b, t], beta[b, t], h[b, t]
             _fill_gradients(*inputs, choice, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
         if h0 is not None:
             grad_h0 = torch.zeros_like(h0)
-            if to_value is not None and x.shape[1]:
+            if alpha_surr is not None and to_value is not None and x.shape[1]:
                 grad_h0 += _to_start(to_value[:, 0], x[:, 0], beta[:, 0], h0, alpha_surr)
-                grad_h0.masked_fill_(reset[:, :1], 0) if reset is not None else None
+            if reset is not None:
+                grad_h0.masked_fill_(reset[:, :1], 0)
         return grad_x, grad_beta, grad_h0, None, None, None, None
 
 
