@@ -39,8 +39,8 @@ class HysteresisMRU(Driven):
             :math:`x_c`; ``None`` for the exact gradient alone, by which a unit cannot learn what to store. Default: 1.0
         max_gain: bound on the implicit gradient :math:`dh/d\hat x`, which is infinite at a fold. Default: 10
 
-    Inputs and outputs are those of :class:`~multistable.BMRU`. The surrogate of a kept bit ends at ``h_0``: chunks of a
-    sequence that are trained one by one share the value's gradient only.
+    Inputs and outputs are those of :class:`~multistable.BMRU`. ``h_0`` receives the surrogate of its sign, so
+    chunks of a sequence that are trained one by one do not pass the gradient of a kept bit undiminished.
 
     Attributes:
         weight_ih_l[k]: ``[2N, D]``: ``W_x`` over ``W_beta``. bias_ih_l[k]: ``[2N]``: ``b_x`` and ``b_beta``.

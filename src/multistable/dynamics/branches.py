@@ -112,7 +112,7 @@ def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tupl
             f"field must increase in h, but its slope falls to {found.lowest_slope:.3g}: give a damping of at most "
             f"1 / (1 - slope) = {1 / (1 - found.lowest_slope):.3g} of the undamped field"
         )
-    if found.h.numel() and int(found.count.min()) == 0:
+    if found.count.numel() and int(found.count.min()) == 0:
         raise ValueError("field must map its bounds into themselves, but some element has no equilibrium between them")
     if found.h.shape[-1] > 2 * K - 1:
         raise ValueError(f"field has {(found.h.shape[-1] + 1) // 2} stable branches, max_branches is {K}")

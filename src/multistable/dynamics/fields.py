@@ -81,7 +81,7 @@ class Linear(Field):
 
         In the limit these are 0 and ``1 / (1 - a)`` for \\|a\\| < 1. There is none otherwise, and q is NaN.
         """
-        if n == math.inf:
+        if not isinstance(n, Tensor) and n == math.inf:
             return torch.zeros_like(a), torch.where(a.abs() < 1, 1 / (1 - a), math.nan)
         p, gap = a**n, 1 - a
         ones = torch.where(gap == 0, 1.0, gap)  # keeps 0 / 0 out of the gradient

@@ -50,14 +50,18 @@ def _fold(beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def roots(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """The upper and the lower stable equilibrium, equal where there is one; NaN where a root did not converge."""
-    return _roots(x, beta, _fold(beta))
+    fold = _fold(beta)
+    upper, lower = _sides(x, beta, fold)
+    two = x.abs() < fold[2]
+    return torch.where(two | (x >= 0), upper, lower), torch.where(two | (x < 0), lower, upper)
 
 
-def _roots(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _sides(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The upper and the lower equilibrium; where there is one, it and its mirror image, that of -x."""
     a, size = beta + 1, x.abs().clamp_(max=torch.finfo(x.dtype).max / 8)
     near = _upper(size, a, *fold).copysign_(x)  # the root on the side of x: it always exists
     far = _upper(-size, a, *fold).copysign_(x).neg_()
-    far = torch.where(size < fold[2], far, near)
+    far = torch.where(size < fold[2], far, -near)
     return torch.maximum(near, far), torch.minimum(near, far)
 
 
@@ -81,8 +85,8 @@ def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor) -> Tenso
         bend = torch.addcmul(a, at, t, value=-1)  # a (1 - t^2)
         rest = torch.sub(y, x).sub_(at)  # G
         rise = 1 - bend  # G'
-        bend.mul_(t)  # G'' / 2
-        below = torch.addcmul(rise * rise, rest, bend, value=-1).add_(tiny)
+        curve = bend.mul_(t).mul_(rest)  # G G'' / 2: a quarter of G'^2 near a fold, more by rounding only
+        below = torch.maximum((rise * rise).sub_(curve), curve.abs()).add_(tiny)
         y = torch.maximum(y.addcdiv_(rest.mul_(rise), below, value=-1), y_c)
     h = torch.tanh(y)
     rest = torch.addcmul(y - x, a, h, value=-1).abs_()
@@ -124,9 +128,8 @@ def hysteresis_scan(
     max_gain, and ``dh/dbeta = h dh/dx``. The bit, ``h_t`` on the upper branch, is a latch; with ``G_t`` the gradient
     that reaches it from all later steps, its gate ``|x_t| >= x_c`` and value ``x_t >= 0`` receive those of the BMRU
     with candidate x and threshold x_c(beta): ``G_t (value_t - bit_{t-1}) / (1 + (alpha_surr pi (|x_t| - x_c))^2)``
-    and, where monostable, ``G_t / (1 + (alpha_surr pi x_t)^2)``. Here ``dx_c/dbeta = h_c``. What enters a first step
-    between the folds is compared with the unstable root, ``-x / beta`` to first order: h0 receives the surrogate at
-    h0 + x / beta.
+    and, where the bit is written, ``G_t / (1 + (alpha_surr pi x_t)^2)``. Here ``dx_c/dbeta = h_c``. The bit of h0,
+    ``h0 >= 0``, receives ``1 / (1 + (alpha_surr pi h0)^2)``, and a state of zero has none.
     """
     return _Hysteresis.apply(x, beta, h0, reset, alpha_surr, max_gain, backend)
 
@@ -146,32 +149,35 @@ class _Hysteresis(torch.autograd.Function):
         backend: str,
     ) -> Tensor:
         upper, lower, write, value = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(4))
-        start = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype)
+        start = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype).abs()
+        bit = None if h0 is None else (h0 >= 0).to(x.dtype)
         for b, t in _blocks(x):
             if t.start == 0:
-                before = start[b, None], start[b, None]
+                before = start[b, None], -start[b, None]
             else:
                 before = upper[b, t.start - 1 : t.start], lower[b, t.start - 1 : t.start]
             restart = None if reset is None else reset[b, t, None]
             outputs = upper[b, t], lower[b, t], write[b, t], value[b, t]
             _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
-        bits, _ = torch.ops.multistable.latch_scan(write, value, None, None, False, backend)
+        bits, _ = torch.ops.multistable.latch_scan(write, value, bit, None, False, backend)
         h = torch.where(bits == 1, upper, torch.where(bits == 0, lower, bits))
-        ctx.save_for_backward(x, beta, h0, reset, h, upper.sub_(lower), write, value, bits)
+        ctx.save_for_backward(x, beta, h0, bit, reset, h, upper.sub_(lower), write, value, bits)
         ctx.options = alpha_surr, max_gain, backend
         return h
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, beta, h0, reset, h, gap, write, value, bits = ctx.saved_tensors
+        x, beta, h0, bit, reset, h, gap, write, value, bits = ctx.saved_tensors
         alpha_surr, max_gain, backend = ctx.options
-        to_gate = to_value = grad_h0 = None
+        to_gate = to_value = None
+        grad_h0 = None if h0 is None else torch.zeros_like(h0)
         if alpha_surr is not None:
-            start = None if h0 is None else (h0 >= 0).to(x.dtype)
-            to_gate, to_value, _ = torch.ops.multistable.latch_scan_backward(
-                grad * gap, None, write, value, start, None, bits, False, backend
+            to_bits = torch.where(x.abs() < folds(beta)[1], grad * gap, 0.0)  # elsewhere the bit is not read
+            to_gate, to_value, to_start = torch.ops.multistable.latch_scan_backward(
+                to_bits, None, write, value, bit, None, bits, False, backend
             )
+            grad_h0 = None if h0 is None else (to_start * derivative(h0, alpha_surr)).to(h0.dtype)
             if h0 is None and x.shape[1]:
                 to_gate[:, 0] = 0  # nothing was there to be kept
             if reset is not None:
@@ -181,12 +187,6 @@ class _Hysteresis(torch.autograd.Function):
             choice = None if to_gate is None or to_value is None else (to_gate[b, t], to_value[b, t])
             inputs = grad[b, t], x[b, t], beta[b, t], h[b, t]
             _fill_gradients(*inputs, choice, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
-        if h0 is not None:
-            grad_h0 = torch.zeros_like(h0)
-            if alpha_surr is not None and to_value is not None and x.shape[1]:
-                grad_h0 += _to_start(to_value[:, 0], x[:, 0], beta[:, 0], h0, alpha_surr)
-            if reset is not None:
-                grad_h0.masked_fill_(reset[:, :1], 0)
         return grad_x, grad_beta, grad_h0, None, None, None, None
 
 
@@ -215,12 +215,13 @@ def _fill_branches(
     """Of a block ``[B, T, N]``: both branches, and the latch that chooses: gate and value of the bit.
 
     The branches before the block's first step come in ``[B, 1, N]``. From both of them the state may flow to the same
-    branch (always, if there is one only): then the bit is written; else it is kept.
+    branch (always, if there is one only): then the bit is written; else it is kept. After a step with one branch the
+    bit is its sign, and the mirror image stands for what the other bit would have been.
     """
     dtype = wide(x.dtype)
     x, beta = x.to(dtype), beta.to(dtype)
     fold = _fold(beta)
-    high, low = _roots(x, beta, fold)
+    high, low = _sides(x, beta, fold)
     upper.copy_(high)
     lower.copy_(low)
     before = [torch.cat([a, b[:, :-1]], dim=1) for a, b in ((upper_before, upper), (lower_before, lower))]
@@ -229,9 +230,10 @@ def _fill_branches(
     high, low = (part.to(dtype) for part in before)
     from_high, from_low = (climbs(part, x, beta, fold[0]) for part in (high, low))
     two = x.abs() < fold[2]
-    write.copy_((from_high == from_low).logical_or_(two.logical_not()))
-    from_high = torch.add(from_high, high, alpha=0)  # a state of NaN is kept, and shows
-    value.copy_(torch.where(two, from_high, (x >= 0).to(dtype)))
+    same = from_high == from_low
+    write.copy_(same | ~two)
+    moved = torch.add(from_high, high, alpha=0)  # a state of NaN is kept, and shows
+    value.copy_(torch.where(two & same, moved, (x >= 0).to(dtype)))
 
 
 def _fill_gradients(
@@ -255,19 +257,9 @@ def _fill_gradients(
     if choice is not None and alpha_surr is not None:
         to_gate, to_value = (part.to(dtype) for part in choice)
         h_c, _, x_c = _fold(beta)
-        size = x.abs()
-        to_gate = to_gate * derivative(size - x_c, alpha_surr)
+        to_gate = to_gate * derivative(x.abs() - x_c, alpha_surr)
         dx.addcmul_(to_gate, x.sign())
         dbeta.addcmul_(to_gate, h_c, value=-1)
-        dx.add_(torch.where(size < x_c, 0.0, to_value * derivative(x, alpha_surr)))
+        dx.addcmul_(to_value, derivative(x, alpha_surr))
     grad_x.copy_(dx)
     grad_beta.copy_(dbeta)
-
-
-def _to_start(to_value: Tensor, x: Tensor, beta: Tensor, h0: Tensor, alpha_surr: float) -> Tensor:
-    """The gradient of h0 where the first step is between its folds, ``[B, N]``."""
-    dtype = wide(x.dtype)
-    to_value, x, beta = (part.to(dtype) for part in (to_value, x, beta))
-    two = x.abs() < _fold(beta)[2]
-    margin = h0.to(dtype) + x / torch.where(two, beta, 1.0)
-    return torch.where(two, to_value * derivative(margin, alpha_surr), 0.0).to(h0.dtype)
