@@ -24,10 +24,10 @@ class MRU(Driven):
 
     The value has the gradient of the implicit function theorem. It is infinite at a fold, where a branch ends, so its
     gain :math:`1 / (1 - df/dh)` is bounded by ``max_gain``. The choice of the branch has no gradient of its own; with
-    ``alpha_surr`` the comparison of :math:`h_{t-1}` with each unstable equilibrium receives a surrogate, see
-    :func:`~multistable.dynamics.branches.branch_scan`. A step at which only one branch exists has no such comparison:
-    inputs that always overwrite learn by the value alone. The surrogate ends at ``h_0``, so chunks of a sequence
-    trained one by one do not share it.
+    ``alpha_surr`` the comparison of :math:`h_{t-1}` with each unstable equilibrium receives a surrogate, and so does
+    the passage over the place of a branch that the input has abolished, see
+    :func:`~multistable.dynamics.branches.branch_scan`. The credit of a kept branch ends at ``h_0``: chunks of a
+    sequence that are trained one by one do not share it.
 
     Equilibria are computed in float64 whatever the dtype. For the hysteresis field :class:`~multistable.HysteresisMRU`
     is the same unit and some hundred times faster.

@@ -21,6 +21,8 @@ from multistable.surrogate import derivative
 
 __all__ = ["associative_scan", "branch_scan", "compose"]
 
+_CHUNK = 1 << 15  # elements whose grid is evaluated at a time
+
 Element = TypeVar("Element", bound=tuple[Tensor, ...])
 
 
@@ -53,7 +55,9 @@ def branch_scan(
     The surrogate: with ``credit_t[k]`` the loss, to first order, of being on branch k at step t (that of the values
     read from there on), the comparison ``h_{t-1} >= u`` with an unstable root u between branches i and i + 1 receives
     ``(credit_t[i + 1] - credit_t[i]) / (1 + (alpha_surr pi (h_{t-1} - u))^2)``. Credit is carried back by the branch
-    maps alone, so it neither fades nor grows while a branch is kept. A step with one stable equilibrium has no choice.
+    maps alone, so it neither fades nor grows while a branch is kept. Where the state flows past the place of a branch
+    that the input has abolished (``f - h`` comes close to zero there, at g), that is a choice too: ``|f(g) - g|``
+    receives the credit of where the state went less that of g, times the same function of it.
     """
     args = torch.broadcast_tensors(*args)
     B, T, N = args[0].shape
@@ -74,8 +78,13 @@ def branch_scan(
     columns = [x[..., None] for x in args]
     exists = unstable.isfinite()
     u = implicit(field, torch.where(exists, unstable, 0.0).to(dtype), *columns, max_gain=max_gain)
-    margin = torch.where(exists, _before(h, start, reset)[..., None] - u, math.inf)
-    return h + _Choice.apply(margin, stable, maps, alpha_surr)
+    before = _before(h, start, reset)
+    margin = torch.where(exists, before[..., None] - u, math.inf)
+    ghost = _ghosts(field, args, before.detach(), h.detach(), n_grid)
+    passed = torch.where(ghost == h, math.inf, (h - before).detach().sign() * (field(ghost, *args) - ghost))
+    later = torch.cat([unstable[:, 1:], torch.full_like(unstable[:, :1], math.inf)], dim=1).to(dtype)
+    onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
+    return h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
 
 
 def compose(first: Tensor, then: Tensor) -> Tensor:
@@ -130,22 +139,51 @@ def _before(x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
     return torch.where(reset.reshape(*reset.shape, *[1] * (x.ndim - 2)), torch.zeros_like(before), before)
 
 
+@torch.no_grad()
+def _ghosts(field: Field, args: Sequence[Tensor], before: Tensor, after: Tensor, n_grid: int) -> Tensor:
+    """Where the flow from ``before`` to ``after`` is slowest in passing; ``after`` where it never slows down."""
+    lo, hi = field.bounds
+    grid = torch.linspace(lo, hi, n_grid + 1, dtype=after.dtype, device=after.device)
+    found = []
+    flat = [x.reshape(-1, 1).split(_CHUNK) for x in (before, after, *args)]
+    for start, end, *columns in zip(*flat, strict=True):
+        speed = (field(grid, *columns) - grid).abs()
+        inside = (grid > torch.minimum(start, end)) & (grid < torch.maximum(start, end))
+        slow = (speed[:, 1:-1] <= speed[:, :-2]) & (speed[:, 1:-1] <= speed[:, 2:]) & inside[:, :-2] & inside[:, 2:]
+        least, place = torch.where(slow, speed[:, 1:-1], math.inf).min(dim=1)
+        found.append(torch.where(least.isfinite(), grid[place + 1], end[:, 0]))
+    return torch.cat(found).reshape(after.shape)
+
+
 class _Choice(torch.autograd.Function):
     """Zeros ``[B, T, N]`` whose gradient is that of the choice of branch, see :func:`branch_scan`."""
 
     @staticmethod
-    def forward(ctx: Any, margin: Tensor, stable: Tensor, maps: Tensor, alpha_surr: float) -> Tensor:
-        ctx.save_for_backward(margin, stable, maps)
+    def forward(
+        ctx: Any,
+        margin: Tensor,
+        passed: Tensor,
+        stable: Tensor,
+        maps: Tensor,
+        branch: Tensor,
+        ghost: Tensor,
+        onward: Tensor,
+        alpha_surr: float,
+    ) -> Tensor:
+        ctx.save_for_backward(margin, passed, stable, maps, branch, ghost, onward)
         ctx.alpha_surr = alpha_surr
         return torch.zeros_like(stable[..., 0])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        margin, stable, maps = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        margin, passed, stable, maps, branch, ghost, onward = ctx.saved_tensors
         # credit_t[k] = grad_t stable_t[k] + credit_{t+1}[maps_{t+1}[k]]: a scan over pairs (map, vector).
         later = torch.cat([maps[:, 1:], torch.zeros_like(maps[:, :1])], dim=1)
         credit = associative_scan(_prepend, (later, grads[0][..., None] * stable), reverse=True)[1]
-        return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), None, None, None
+        after = torch.cat([credit[:, 1:], torch.zeros_like(credit[:, :1])], dim=1)
+        instead = grads[0] * ghost + after.gather(-1, onward).squeeze(-1)
+        to_passed = (credit.gather(-1, branch).squeeze(-1) - instead) * derivative(passed, ctx.alpha_surr)
+        return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), to_passed, *[None] * 6
 
 
 def _prepend(later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
