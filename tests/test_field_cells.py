@@ -8,6 +8,7 @@ import torch
 from multistable import MRU, ClockedRNN, HysteresisMRU
 from multistable.dynamics import Field, brc, linear, nbrc, simplified_brc
 from multistable.dynamics.branches import associative_scan, branch_scan, compose
+from multistable.dynamics.hysteresis import folds
 
 D, N = 3, 4
 
@@ -227,6 +228,30 @@ def test_surrogate_of_two_branches_is_the_gradient_of_a_latch():
     gap = 2 * h[0, 0, 0].item()
     expected = 50 * gap / (1 + (math.pi * 0.2) ** 2) / 1.5  # the unstable root is -x / beta to first order
     assert (credit - alone)[0, 0, 0].item() == pytest.approx(expected, rel=0.1)
+
+
+def test_surrogate_of_a_branch_that_the_input_abolishes():
+    """A first input just beyond the fold lifts the unit, which then holds: less of it, and the unit would be down."""
+    beta = torch.full((1, 30, 1), 1.5, dtype=torch.float64)
+    h_c, x_c = (float(v[0, 0, 0]) for v in folds(beta))
+    x = torch.zeros(1, 30, 1, dtype=torch.float64)
+    x[:, 0] = x_c + 0.05
+    x.requires_grad_()
+    h0 = torch.full((1, 1), -1.0, dtype=torch.float64)
+    field = simplified_brc()
+    h = branch_scan(field, (x, beta), h0, alpha_surr=1.0, n_grid=400)
+    assert h[0, -1, 0] > 0.9
+    credit, alone = (
+        torch.autograd.grad(states[0, -1, 0], x)[0][0, 0, 0].item() for states in (h, branch_scan(field, (x, beta), h0))
+    )
+    assert alone == 0
+    speed = math.tanh(x_c + 0.05 - 2.5 * h_c) + h_c  # f - h at the fold that is no more
+    expected = 2 * h[0, -1, 0].item() / (1 + (math.pi * speed) ** 2) * (1 - math.tanh(x_c + 0.05 - 2.5 * h_c) ** 2)
+    # The next comparison, of what was written with the unstable root at zero, adds its own share.
+    written = h[0, 0, 0].item()
+    gain = (1 - written**2) / (1 - 2.5 * (1 - written**2))
+    expected += 2 * h[0, -1, 0].item() * gain / (1 + (math.pi * written) ** 2)
+    assert credit == pytest.approx(expected, rel=0.02)
 
 
 def test_refusals_say_why():
