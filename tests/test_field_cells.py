@@ -230,28 +230,30 @@ def test_surrogate_of_two_branches_is_the_gradient_of_a_latch():
     assert (credit - alone)[0, 0, 0].item() == pytest.approx(expected, rel=0.1)
 
 
-def test_surrogate_of_a_branch_that_the_input_abolishes():
-    """A first input just beyond the fold lifts the unit, which then holds: less of it, and the unit would be down."""
+@pytest.mark.parametrize("side", [1.0, -1.0], ids=["up", "down"])
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_surrogate_of_a_branch_that_the_input_abolishes(side, weight):
+    """A first input just beyond the fold moves the unit, which then holds: less of it, and the unit would not."""
     beta = torch.full((1, 30, 1), 1.5, dtype=torch.float64)
     h_c, x_c = (float(v[0, 0, 0]) for v in folds(beta))
     x = torch.zeros(1, 30, 1, dtype=torch.float64)
-    x[:, 0] = x_c + 0.05
+    x[:, 0] = side * (x_c + 0.05)
     x.requires_grad_()
-    h0 = torch.full((1, 1), -1.0, dtype=torch.float64)
-    field = simplified_brc()
-    h = branch_scan(field, (x, beta), h0, alpha_surr=1.0, n_grid=400)
-    assert h[0, -1, 0] > 0.9
-    credit, alone = (
-        torch.autograd.grad(states[0, -1, 0], x)[0][0, 0, 0].item() for states in (h, branch_scan(field, (x, beta), h0))
+    h0 = torch.full((1, 1), -side, dtype=torch.float64)
+    whole, exact = (
+        branch_scan(simplified_brc(), (x, beta), h0, alpha_surr=alpha, n_grid=400)[0, :, 0] for alpha in (1.0, None)
     )
-    assert alone == 0
-    slowest = -(math.atanh(h_c) + x_c + 0.05) / 2.5  # where df/dh = 1, so where f - h is least, f being -h_c
-    expected = 2 * h[0, -1, 0].item() / (1 + (math.pi * (-h_c - slowest)) ** 2) * (1 - h_c**2)
+    written, held = (side * whole[t].item() for t in (0, -1))
+    assert held > 0.9
+    credit, alone = (torch.autograd.grad(h[-1] + weight * h[0], x)[0][0, 0, 0].item() for h in (whole, exact))
+
+    slowest = (math.atanh(h_c) + x_c + 0.05) / 2.5  # |h| where df/dh = 1, so where f - h is least; f is h_c there
+    surrogate = 1 / (1 + (math.pi * (slowest - h_c)) ** 2)
+    expected = (2 * held + weight * (written + slowest)) * surrogate * (1 - h_c**2)
     # The next comparison, of what was written with the unstable root at zero, adds its own share.
-    written = h[0, 0, 0].item()
     gain = (1 - written**2) / (1 - 2.5 * (1 - written**2))
-    expected += 2 * h[0, -1, 0].item() * gain / (1 + (math.pi * written) ** 2)
-    assert credit == pytest.approx(expected, rel=0.01)
+    expected += 2 * held * gain / (1 + (math.pi * written) ** 2)
+    assert credit - alone == pytest.approx(expected, rel=0.01)
 
 
 def test_refusals_say_why():

@@ -121,6 +121,7 @@ def test_ties_go_up_and_folds_write():
     zero = torch.zeros(1, 1, 1, dtype=torch.float64)
     assert hysteresis_scan(zero, beta) > 0.9  # h0 = 0 on the unstable root
     assert hysteresis_scan(-zero, beta) > 0.9
+    assert branch_scan(simplified_brc(), (zero, beta)) > 0.9
     x_c = folds(beta)[1]
     for side in (1.0, -1.0):
         against = torch.full((1, 1), -side, dtype=torch.float64)
