@@ -48,8 +48,8 @@ def test_residuals_are_below_1e_12():
     assert torch.equal((found.count == 3)[clear], (x.abs() < x_c)[clear])
 
 
-def test_equilibria_equal_an_internal_clock_of_100_000(record_property):
-    """From random states, in and beyond the folds, compared where the clock itself has come to rest."""
+def test_equilibria_equal_an_internal_clock_of_100_000():
+    """From random states, in and beyond the folds, compared where the clock itself has come to rest: 98.9 % of them."""
     torch.manual_seed(0)
     n = 1200
     beta = torch.empty(n, dtype=torch.float64).uniform_(-1.8, 2)
@@ -67,8 +67,8 @@ def test_equilibria_equal_an_internal_clock_of_100_000(record_property):
         rest = (field(h, x, beta) - h).abs() / (1 - field.slope(h, x, beta)).abs()
     converged = rest < 1e-10
     share = float(converged.double().mean())
-    record_property("share of clocks that converged", share)
-    assert share > 0.9
+    print(f"share of clocks that converged: {share:.4f}")
+    assert share > 0.98
     assert (h - solved).abs()[converged].max() < 1e-9
 
 
