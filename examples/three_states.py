@@ -1,8 +1,9 @@
 """A field of your own: units with three stable states learn to hold one of three symbols, for ever.
 
 A sequence shows a symbol (one-hot) at its first step, then noise, which the units must learn to ignore. They are
-trained on sequences of 10 steps and tested at every step of sequences of 100,000. Not every seed learns the task: one
-that fails holds two symbols of three. Run: python examples/three_states.py
+trained on sequences of 10 steps and tested at every step of sequences of 100,000. Without a bias, since one beyond the
+folds (here 0.25) leaves a unit on one branch for good: with it two of four seeds learn, without it all four.
+Run: python examples/three_states.py
 """
 
 import torch
@@ -22,7 +23,7 @@ class Memory(nn.Module):
     def __init__(self, units: int = 3) -> None:
         super().__init__()
         field = Field(staircase, bounds=(-1.01, 1.01))
-        self.rnn = MRU(field, 4, units, batch_first=True, max_branches=3, n_grid=32)
+        self.rnn = MRU(field, 4, units, bias=False, batch_first=True, max_branches=3, n_grid=32)
         self.out = nn.Linear(units, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,7 +38,7 @@ def sequences(symbols: Tensor, steps: int) -> Tensor:
     return x
 
 
-def train(steps: int = 150, seed: int = 1) -> Memory:
+def train(steps: int = 150, seed: int = 0) -> Memory:
     torch.manual_seed(seed)
     model = Memory()
     optimiser = torch.optim.Adam(model.parameters(), lr=0.03)

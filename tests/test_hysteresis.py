@@ -78,7 +78,7 @@ def iterate(x: torch.Tensor, beta: torch.Tensor, h0: torch.Tensor) -> tuple[torc
 
 
 def test_parallel_equals_iteration_on_10_000_sequences():
-    """beta changes its sign in time; the branch must agree exactly, the value to 1e-9. 99.96 % of the steps converge."""
+    """beta changes its sign in time; the branch must agree exactly, the value to 1e-9; 99.96 % of steps converge."""
     torch.manual_seed(0)
     B, T = 10_000, 12
     x, beta = torch.randn(B, T, dtype=torch.float64), torch.empty(B, T, dtype=torch.float64).uniform_(-1.8, 2)

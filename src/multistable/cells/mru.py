@@ -29,6 +29,9 @@ class MRU(Driven):
     :func:`~multistable.dynamics.branches.branch_scan`. The credit of a kept branch ends at ``h_0``: chunks of a
     sequence that are trained one by one do not share it.
 
+    A bias beyond the folds of the field leaves a unit on one branch whatever the input: where the folds are narrower
+    than the start of ``nn.Linear``, take ``bias=False`` or smaller biases.
+
     Equilibria are computed in float64 whatever the dtype. For the hysteresis field :class:`~multistable.HysteresisMRU`
     is the same unit and some hundred times faster.
 
