@@ -143,7 +143,15 @@ def test_steps_and_chunks_give_the_same_bits(dtype):
         h = piece[:, -1]
 
 
-def test_blocks_change_nothing(monkeypatch):
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_blocks_and_threads_change_nothing(monkeypatch, threads):
     torch.manual_seed(0)
     x, beta = (torch.randn(3, 40, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
     weights = torch.randn(3, 40, 5, dtype=torch.float64)

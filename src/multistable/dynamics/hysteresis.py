@@ -10,7 +10,8 @@ to the branch on its side of the unstable root; h_{t-1} on the root goes up.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -24,8 +25,10 @@ __all__ = ["folds", "hysteresis_scan", "roots"]
 
 # Halley steps that take the start of `_upper` to the last digits, whatever x and beta (tests/test_hysteresis.py).
 _STEPS = {torch.float32: 3, torch.float64: 4}
-# Elements at a time: on a CPU some ten tensors of a block stay in its cache, elsewhere memory is the only limit.
-_BLOCK = {"cpu": 1 << 16}
+# Elements at a time: on a CPU some ten tensors of a block stay in its cache, elsewhere memory is the only limit. Torch
+# does not split operations on fewer than 2^15 elements, so that blocks run side by side on threads of our own. Its
+# threads would meet after each of the 140 operations of a block, which takes for ever where cores are shared.
+_BLOCK = {"cpu": (1 << 15) - 1}
 _BLOCK_ELSEWHERE = 1 << 26
 
 
@@ -151,7 +154,8 @@ class _Hysteresis(torch.autograd.Function):
         upper, lower, write, value = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(4))
         start = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype).abs()
         bit = None if h0 is None else (h0 >= 0).to(x.dtype)
-        for b, t in _blocks(x):
+
+        def fill(b: slice, t: slice) -> None:
             if t.start == 0:
                 before = start[b, None], -start[b, None]
             else:
@@ -159,6 +163,8 @@ class _Hysteresis(torch.autograd.Function):
             restart = None if reset is None else reset[b, t, None]
             outputs = upper[b, t], lower[b, t], write[b, t], value[b, t]
             _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
+
+        _for_blocks(x, fill)
         bits, _ = torch.ops.multistable.latch_scan(write, value, bit, None, False, backend)
         h = torch.where(bits == 1, upper, torch.where(bits == 0, lower, bits))
         ctx.save_for_backward(x, beta, h0, bit, reset, h, upper.sub_(lower), write, value, bits)
@@ -183,22 +189,35 @@ class _Hysteresis(torch.autograd.Function):
             if reset is not None:
                 to_gate.masked_fill_(reset[..., None], 0)
         grad_x, grad_beta = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
-        for b, t in _blocks(x):
+
+        def fill(b: slice, t: slice) -> None:
             choice = None if to_gate is None or to_value is None else (to_gate[b, t], to_value[b, t])
             inputs = grad[b, t], x[b, t], beta[b, t], h[b, t]
             _fill_gradients(*inputs, choice, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
+
+        _for_blocks(x, fill)
         return grad_x, grad_beta, grad_h0, None, None, None, None
 
 
-def _blocks(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices of batch and time that cover ``x [B, T, N]``, time running forward."""
+def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
+    """Call ``fill`` for slices of batch and time that cover ``x [B, T, N]``, time running forward."""
     B, T, N = x.shape
     size = max(1, _BLOCK.get(x.device.type, _BLOCK_ELSEWHERE) // max(N, 1))  # rows of N
     steps = max(1, min(T, size))
     many = max(1, size // steps)
-    for b in range(0, B, many):
+
+    @torch.no_grad()
+    def fill_sequences(b: int) -> None:
         for t in range(0, T, steps):
-            yield slice(b, b + many), slice(t, t + steps)
+            fill(slice(b, b + many), slice(t, t + steps))
+
+    threads = torch.get_num_threads() if x.device.type == "cpu" and x.numel() > size * N else 1
+    if threads == 1 or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # the mode is per thread
+        for b in range(0, B, many):
+            fill_sequences(b)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill_sequences, range(0, B, many)))
 
 
 def _fill_branches(
