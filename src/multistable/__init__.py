@@ -1,7 +1,7 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
-from multistable import ops, surrogate
-from multistable.cells import BMRU, BRC, LRU, NBRC, BMRUCell, Hybrid, MinGRU
+from multistable import dynamics, ops, surrogate
+from multistable.cells import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
 from multistable.introspect import GateStatistics, gate_statistics
 from multistable.models import ModelConfig, SequenceModel, build_model
 
@@ -9,14 +9,18 @@ __all__ = [
     "BMRU",
     "BMRUCell",
     "BRC",
+    "ClockedRNN",
     "GateStatistics",
     "Hybrid",
+    "HysteresisMRU",
     "LRU",
+    "MRU",
     "MinGRU",
     "ModelConfig",
     "NBRC",
     "SequenceModel",
     "build_model",
+    "dynamics",
     "gate_statistics",
     "ops",
     "surrogate",

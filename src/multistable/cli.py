@@ -19,6 +19,7 @@ need("typer", "rich", "safetensors")
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
+from multistable.paper.command import figure  # noqa: E402
 from multistable.training.command import train  # noqa: E402
 
 __all__ = ["app", "main"]
@@ -53,6 +54,7 @@ def demo(
 
 
 app.command()(train)
+app.command()(figure)
 
 
 @app.command()

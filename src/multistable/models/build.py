@@ -48,7 +48,7 @@ def build_cell(name: str, config: ModelConfig) -> Recurrent:
     """A cell of one layer that reads ``H`` features, and behind them the position if it takes one."""
     kind, options = CELLS[name], dict[str, Any]()
     P = config.position.dim if config.position is not None and kind.takes_position else 0
-    if name in ("bmru", "hybrid"):
+    if name in ("bmru", "hybrid", "hysteresis"):
         options["alpha_surr"] = config.alpha_surr
     if name in ("lru", "hybrid"):
         options |= {"r_min": config.lru.r_min, "r_max": config.lru.r_max, "theta_max": config.lru.theta_max}

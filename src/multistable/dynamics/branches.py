@@ -1,0 +1,191 @@
+"""The exact memory recurrent unit: which branch of stable equilibria a unit is on, for all timesteps in parallel.
+
+At step t a unit has stable equilibria ``stable_0 < stable_1 < ...`` with unstable ones between them. The limit of the
+internal clock from ``h_{t-1}`` is the stable root in whose interval between unstable roots ``h_{t-1}`` lies (for a map
+that increases in h no iterate can jump over a root). Now ``h_{t-1}`` is itself one of K values that are known without
+history, the stable roots of step t - 1. So step t is a *map* from branches to branches, all maps can be computed at
+once, and their composition is associative: a scan.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from multistable.dynamics.equilibria import equilibria
+from multistable.dynamics.fields import Field, damped
+from multistable.dynamics.implicit import implicit
+from multistable.surrogate import derivative
+
+__all__ = ["associative_scan", "branch_scan", "compose"]
+
+_CHUNK = 1 << 15  # elements whose grid is evaluated at a time
+
+Element = TypeVar("Element", bound=tuple[Tensor, ...])
+
+
+def branch_scan(
+    field: Field,
+    args: Sequence[Tensor],
+    h0: Tensor | None = None,
+    *,
+    reset: Tensor | None = None,
+    max_branches: int = 2,
+    damping: float = 1.0,
+    alpha_surr: float | None = None,
+    max_gain: float = math.inf,
+    n_grid: int = 64,
+) -> Tensor:
+    """States ``h [B, T, N]`` of the unit that converges at every step: ``h_t = lim f^n(h_{t-1}, args_t)``.
+
+    Args:
+        field: pointwise; ``(1 - damping) h + damping f`` must increase in h, which is checked on the grid.
+        args: drives and constants, of shapes that broadcast to ``[B, T, N]``.
+        h0: the state before the first step, ``[B, N]``; zeros if None.
+        reset: ``[B, T]`` booleans; the state is zero just before a marked step.
+        max_branches: K, the most stable equilibria an element may have.
+        damping: c of the damped map; it changes no equilibrium.
+        alpha_surr: sharpness of the surrogate gradient on the choice of branch; None: the exact gradient alone, which
+            is that of the value and takes the branch as given.
+        max_gain: bound on the gain ``1 / (1 - df/dh)`` of implicit gradients, infinite at a fold.
+        n_grid: see :func:`~multistable.dynamics.equilibria`.
+
+    The surrogate: with ``credit_t[k]`` the loss, to first order, of being on branch k at step t (that of the values
+    read from there on), the comparison ``h_{t-1} >= u`` with an unstable root u between branches i and i + 1 receives
+    ``(credit_t[i + 1] - credit_t[i]) / (1 + (alpha_surr pi (h_{t-1} - u))^2)``. Credit is carried back by the branch
+    maps alone, so it neither fades nor grows while a branch is kept. Where the state flows past the place of a branch
+    that the input has abolished (``f - h`` comes close to zero there, at g), that is a choice too: ``|f(g) - g|``
+    receives the credit of where the state went less that of g, times the same function of it.
+    """
+    args = torch.broadcast_tensors(*args)
+    B, T, N = args[0].shape
+    dtype = args[0].dtype
+    if T == 0:
+        return args[0].new_zeros(B, 0, N)
+    mapping = field if damping == 1.0 else damped(field, damping)
+    stable, unstable = _branches(mapping, args, max_branches, n_grid)
+    start = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
+    with torch.no_grad():
+        before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
+        maps = (before[..., None] >= unstable.to(dtype)[..., None, :]).sum(-1)
+        (composed,) = associative_scan(lambda first, then: (compose(first[0], then[0]),), (maps,))
+        branch = composed[..., :1]  # the first map is constant: whatever the branch before, the state was h0
+    h = implicit(field, stable.gather(-1, branch).squeeze(-1), *args, max_gain=max_gain)
+    if alpha_surr is None or max_branches == 1:
+        return h
+    columns = [x[..., None] for x in args]
+    exists = unstable.isfinite()
+    u = implicit(field, torch.where(exists, unstable, 0.0).to(dtype), *columns, max_gain=max_gain)
+    before = _before(h, start, reset)
+    margin = torch.where(exists, before[..., None] - u, math.inf)
+    ghost = _ghosts(field, args, before.detach(), h.detach(), n_grid)
+    passed = torch.where(ghost == h, math.inf, (h - before).detach().sign() * (field(ghost, *args) - ghost))
+    later = torch.cat([unstable[:, 1:], torch.full_like(unstable[:, :1], math.inf)], dim=1).to(dtype)
+    onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
+    return h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
+
+
+def compose(first: Tensor, then: Tensor) -> Tensor:
+    """Maps ``[..., K]`` of branches: ``result[k] = then[first[k]]``."""
+    return then.gather(-1, first)
+
+
+def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reverse: bool = False) -> Element:
+    """Prefixes ``e_1, e_1 e_2, e_1 e_2 e_3, ...`` along axis 1 of tuples of tensors, in O(T) work and O(log T) depth.
+
+    ``combine(first, then)`` must be associative. With ``reverse`` the prefixes grow from the end: ``then`` is earlier.
+    """
+    if reverse:
+        turned = tuple(x.flip(1) for x in elements)
+        return tuple(x.flip(1) for x in associative_scan(combine, turned))  # type: ignore[return-value]
+    T = elements[0].shape[1]
+    if T == 1:
+        return elements
+    pairs = combine(tuple(x[:, : T - 1 : 2] for x in elements), tuple(x[:, 1::2] for x in elements))
+    odd = associative_scan(combine, pairs)  # prefixes that end at steps 1, 3, 5, ...
+    rest = (T - 1) // 2
+    even = combine(tuple(x[:, :rest] for x in odd), tuple(x[:, 2::2] for x in elements))
+    result = tuple(torch.empty_like(x) for x in elements)
+    for out, x, at_odd, at_even in zip(result, elements, odd, even, strict=True):
+        out[:, 0], out[:, 1::2], out[:, 2::2] = x[:, 0], at_odd, at_even
+    return result  # type: ignore[return-value]
+
+
+def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tuple[Tensor, Tensor]:
+    """Stable roots ``[B, T, N, K]``, the last repeated, and unstable ones ``[B, T, N, K - 1]``, then infinity."""
+    found = equilibria(field, *args, n_grid=n_grid)
+    if found.lowest_slope < 0:
+        raise ValueError(
+            f"field must increase in h, but its slope falls to {found.lowest_slope:.3g}: give a damping of at most "
+            f"1 / (1 - slope) = {1 / (1 - found.lowest_slope):.3g} of the undamped field"
+        )
+    if found.count.numel() and int(found.count.min()) == 0:
+        raise ValueError("field must map its bounds into themselves, but some element has no equilibrium between them")
+    if found.h.shape[-1] > 2 * K - 1:
+        raise ValueError(f"field has {(found.h.shape[-1] + 1) // 2} stable branches, max_branches is {K}")
+    h = torch.nn.functional.pad(found.h, (0, 2 * K - 1 - found.h.shape[-1]), value=math.nan)
+    highest = h.nan_to_num(-math.inf).amax(-1, keepdim=True)
+    stable = torch.where(h.isnan(), highest, h)[..., 0::2].to(args[0].dtype)
+    return stable, h[..., 1::2].nan_to_num(math.inf)
+
+
+def _before(x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
+    """Of ``[B, T, N, ...]``, the entries one step earlier: ``start`` at first, zero after a reset."""
+    before = torch.cat([start[:, None], x[:, :-1]], dim=1)
+    if reset is None:
+        return before
+    return torch.where(reset.reshape(*reset.shape, *[1] * (x.ndim - 2)), torch.zeros_like(before), before)
+
+
+@torch.no_grad()
+def _ghosts(field: Field, args: Sequence[Tensor], before: Tensor, after: Tensor, n_grid: int) -> Tensor:
+    """Where the flow from ``before`` to ``after`` is slowest in passing; ``after`` where it never slows down."""
+    lo, hi = field.bounds
+    grid = torch.linspace(lo, hi, n_grid + 1, dtype=after.dtype, device=after.device)
+    found = []
+    flat = [x.reshape(-1, 1).split(_CHUNK) for x in (before, after, *args)]
+    for start, end, *columns in zip(*flat, strict=True):
+        speed = (field(grid, *columns) - grid).abs()
+        inside = (grid > torch.minimum(start, end)) & (grid < torch.maximum(start, end))
+        slow = (speed[:, 1:-1] <= speed[:, :-2]) & (speed[:, 1:-1] <= speed[:, 2:]) & inside[:, :-2] & inside[:, 2:]
+        least, place = torch.where(slow, speed[:, 1:-1], math.inf).min(dim=1)
+        found.append(torch.where(least.isfinite(), grid[place + 1], end[:, 0]))
+    return torch.cat(found).reshape(after.shape)
+
+
+class _Choice(torch.autograd.Function):
+    """Zeros ``[B, T, N]`` whose gradient is that of the choice of branch, see :func:`branch_scan`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        margin: Tensor,
+        passed: Tensor,
+        stable: Tensor,
+        maps: Tensor,
+        branch: Tensor,
+        ghost: Tensor,
+        onward: Tensor,
+        alpha_surr: float,
+    ) -> Tensor:
+        ctx.save_for_backward(margin, passed, stable, maps, branch, ghost, onward)
+        ctx.alpha_surr = alpha_surr
+        return torch.zeros_like(stable[..., 0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        margin, passed, stable, maps, branch, ghost, onward = ctx.saved_tensors
+        # credit_t[k] = grad_t stable_t[k] + credit_{t+1}[maps_{t+1}[k]]: a scan over pairs (map, vector).
+        later = torch.cat([maps[:, 1:], torch.zeros_like(maps[:, :1])], dim=1)
+        credit = associative_scan(_prepend, (later, grads[0][..., None] * stable), reverse=True)[1]
+        after = torch.cat([credit[:, 1:], torch.zeros_like(credit[:, :1])], dim=1)
+        instead = grads[0] * ghost + after.gather(-1, onward).squeeze(-1)
+        to_passed = (credit.gather(-1, branch).squeeze(-1) - instead) * derivative(passed, ctx.alpha_surr)
+        return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), to_passed, *[None] * 6
+
+
+def _prepend(later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Two steps of ``credit -> credit[map] + vector``, the later one applied first."""
+    return compose(earlier[0], later[0]), earlier[1] + later[1].gather(-1, earlier[0])

@@ -1,0 +1,157 @@
+"""Fields: the maps ``h -> f(h, ...)`` that an internal clock iterates, one state per unit.
+
+    simplified_brc   (1 - c) h + c tanh(x + (beta + 1) h)                              (eq. bistRNN of the paper)
+    brc              g h + (1 - g) tanh(u_h + (1 + tanh(u_a + w_a h)) h),  g = sigmoid(u_c + w_c h)    (appendix A)
+    nbrc             the same with matrices for w_a and w_c: its units are coupled
+    linear           a h + x
+    Field(function)  anything else; the slope in h comes from autograd
+
+A field is a plain function of the state, of its *drives* (which change in time: the cells make them from the input by a
+linear map) and of its *constants* (one learnable number per unit). All are tensors that broadcast against each other.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+__all__ = ["Field", "Linear", "brc", "damped", "linear", "nbrc", "simplified_brc"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A map ``f(h, *drives, *constants)``, pointwise unless ``coupled``.
+
+    Args:
+        function: ``f``, written with torch operations.
+        constants: learnable numbers per unit, the last arguments of ``function``: name -> initial value.
+        drives: the arguments between, name -> what a cell adds to its initial bias. Default: all that are left, 0 each.
+        bounds: an interval that ``f`` maps into itself, so that it holds all equilibria. Default: ``(-1, 1)``
+        derivative: ``df/dh`` with the arguments of ``function``. Default: by autograd.
+        coupled: the constants are matrices ``[N, N]`` and a unit sees the others. Such a field can be clocked, but has
+            no equilibria unit by unit.
+
+    >>> cubic = Field(lambda h, x: h + 0.1 * (x + h - h**3), bounds=(-3, 3))
+    >>> cubic(torch.tensor(1.0), torch.tensor(0.0)), cubic.slope(torch.tensor(1.0), torch.tensor(0.0))
+    (tensor(1.), tensor(0.8000))
+    """
+
+    function: Callable[..., Tensor]
+    constants: Mapping[str, float] = field(default_factory=dict)
+    drives: Mapping[str, float] = field(default_factory=dict)
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    derivative: Callable[..., Tensor] | None = None
+    coupled: bool = False
+
+    def __post_init__(self) -> None:
+        names = list(inspect.signature(self.function).parameters)[1:]
+        count = len(names) - len(self.constants)
+        if tuple(names[count:]) != tuple(self.constants):
+            raise ValueError(f"constants must be the last arguments of function, got {list(self.constants)}")
+        if not self.drives:
+            object.__setattr__(self, "drives", dict.fromkeys(names[:count], 0.0))
+        if tuple(names[:count]) != tuple(self.drives) or not self.drives:
+            raise ValueError(f"drives must name the arguments {names[:count]} of function, got {list(self.drives)}")
+        if not self.bounds[0] < self.bounds[1]:
+            raise ValueError(f"bounds must be an interval (lower, upper), got {self.bounds}")
+
+    def __call__(self, h: Tensor, *args: Tensor) -> Tensor:
+        return self.function(h, *args)
+
+    def slope(self, h: Tensor, *args: Tensor) -> Tensor:
+        """``df/dh``, without a gradient of its own."""
+        if self.derivative is not None:
+            return self.derivative(h, *args).detach()
+        shape = torch.broadcast_shapes(h.shape, *(x.shape for x in args))
+        with torch.enable_grad():
+            h = h.detach().expand(shape).clone().requires_grad_()
+            return torch.autograd.grad(self.function(h, *(x.detach() for x in args)).sum(), h)[0]
+
+
+@dataclass(frozen=True)
+class Linear(Field):
+    """``f(h, x) = a h + x``: any number of iterations, and their limit, in closed form."""
+
+    @staticmethod
+    def iterated(n: Tensor | float, a: Tensor) -> tuple[Tensor, Tensor]:
+        """``(p, q)`` such that n iterations from h give ``p h + q x``: ``a^n`` and ``1 + a + ... + a^(n-1)``.
+
+        In the limit these are 0 and ``1 / (1 - a)`` for \\|a\\| < 1. There is none otherwise, and q is NaN.
+        """
+        if not isinstance(n, Tensor) and n == math.inf:
+            return torch.zeros_like(a), torch.where(a.abs() < 1, 1 / (1 - a), math.nan)
+        p, gap = a**n, 1 - a
+        ones = torch.where(gap == 0, 1.0, gap)  # keeps 0 / 0 out of the gradient
+        return p, torch.where(gap == 0, n * torch.ones_like(a), (1 - p) / ones)
+
+
+def simplified_brc(c: float = 1.0) -> Field:
+    """``(1 - c) h + c tanh(x + (beta + 1) h)``: bistable around x = 0 if beta > 0, monostable if not.
+
+    ``c`` only damps: the equilibria are those of ``h = tanh(x + (beta + 1) h)``. Cells start with 1 added to the bias
+    of beta, so that their units begin bistable.
+    """
+    if not 0 < c <= 1:
+        raise ValueError(f"c must be positive and at most 1, got {c!r}")
+
+    def function(h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
+        return (1 - c) * h + c * torch.tanh(x + (beta + 1) * h)
+
+    def derivative(h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
+        return (1 - c) + c * (beta + 1) * (1 - torch.tanh(x + (beta + 1) * h) ** 2)
+
+    return Field(function, drives={"x": 0.0, "beta": 1.0}, derivative=derivative)
+
+
+def brc() -> Field:
+    """The bistable recurrent cell. With ``u_a = b_a`` and ``w_a = 0`` the simplified one with beta = tanh(b_a)."""
+
+    def function(h: Tensor, u_h: Tensor, u_a: Tensor, u_c: Tensor, w_a: Tensor, w_c: Tensor) -> Tensor:
+        keep = torch.sigmoid(u_c + w_c * h)
+        return keep * h + (1 - keep) * torch.tanh(u_h + (1 + torch.tanh(u_a + w_a * h)) * h)
+
+    return Field(function, constants={"w_a": 0.0, "w_c": 0.0}, drives={"u_h": 0.0, "u_a": 1.0, "u_c": 0.0})
+
+
+def nbrc() -> Field:
+    """The neuromodulated bistable recurrent cell: w_a and w_c are matrices ``[N, N]``, so the units are coupled."""
+
+    def function(h: Tensor, u_h: Tensor, u_a: Tensor, u_c: Tensor, w_a: Tensor, w_c: Tensor) -> Tensor:
+        keep = torch.sigmoid(u_c + h @ w_c.mT)
+        return keep * h + (1 - keep) * torch.tanh(u_h + (1 + torch.tanh(u_a + h @ w_a.mT)) * h)
+
+    constants = {"w_a": 0.0, "w_c": 0.0}
+    return Field(function, constants, {"u_h": 0.0, "u_a": 1.0, "u_c": 0.0}, coupled=True)
+
+
+def linear(a: float = 0.9) -> Linear:
+    """``a h + x`` with a learnable ``a`` per unit, given here at its start."""
+
+    def function(h: Tensor, x: Tensor, a: Tensor) -> Tensor:
+        return a * h + x
+
+    def derivative(h: Tensor, x: Tensor, a: Tensor) -> Tensor:
+        return a + torch.zeros_like(h + x)
+
+    return Linear(function, constants={"a": a}, bounds=(-math.inf, math.inf), derivative=derivative)
+
+
+def damped(field: Field, c: float) -> Field:
+    """``(1 - c) h + c f(h)``: the same equilibria, and a map that increases in h where ``c (1 - df/dh) <= 1``."""
+    if field.coupled or isinstance(field, Linear):
+        raise ValueError("field must be pointwise and nonlinear to be damped")
+    if not 0 < c <= 1:
+        raise ValueError(f"c must be positive and at most 1, got {c!r}")
+    plain = field
+
+    def function(h: Tensor, *args: Tensor) -> Tensor:
+        return (1 - c) * h + c * plain(h, *args)
+
+    def derivative(h: Tensor, *args: Tensor) -> Tensor:
+        return (1 - c) + c * plain.slope(h, *args)
+
+    function.__signature__ = inspect.signature(plain.function)  # type: ignore[attr-defined]
+    return replace(field, function=function, derivative=derivative)

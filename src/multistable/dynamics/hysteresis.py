@@ -1,0 +1,284 @@
+"""The exact bistable unit ``h = tanh(x + (beta + 1) h)``: folds in closed form, both branches at once, a latch.
+
+With ``y = atanh(h)`` and ``a = beta + 1`` an equilibrium solves ``G(y) = y - x - a tanh(y) = 0``. For beta > 0 it has
+folds at ``h_c = sqrt(beta / a)``, that is ``y_c = asinh(sqrt(beta))``, where ``x_c = a h_c - y_c``: an upper branch
+``h >= h_c`` for ``x > -x_c``, its mirror image below for ``x < x_c``, and an unstable branch between them. For
+beta <= 0 there is one equilibrium. Exactly at a fold the unit is monostable: the write wins.
+
+As in a continuous clock (the damped map ``(1 - c) h + c tanh(...)`` with c -> 0) the state then flows from ``h_{t-1}``
+to the branch on its side of the unstable root; h_{t-1} on the root goes up.
+"""
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from multistable.ops.precision import wide
+from multistable.surrogate import derivative
+
+__all__ = ["folds", "hysteresis_scan", "roots"]
+
+# Halley steps that take the start of `_upper` to the last digits, whatever x and beta (tests/test_hysteresis.py).
+_STEPS = {torch.float32: 3, torch.float64: 4}
+# Elements at a time: on a CPU some ten tensors of a block stay in its cache, elsewhere memory is the only limit. Torch
+# does not split operations on fewer than 2^15 elements, so that blocks run side by side on threads of our own. Its
+# threads would meet after each of the 140 operations of a block, which takes for ever where cores are shared.
+_BLOCK = {"cpu": (1 << 15) - 1}
+_BLOCK_ELSEWHERE = 1 << 26
+
+
+def folds(beta: Tensor) -> tuple[Tensor, Tensor]:
+    """``h_c`` and ``x_c``: the unit is bistable for \\|x\\| < x_c. Both are 0 for beta <= 0.
+
+    >>> h_c, x_c = folds(torch.tensor(1.5))
+    >>> print(f"{h_c:.3f} {x_c:.3f}")
+    0.775 0.905
+    """
+    h_c, _, x_c = _fold(beta)
+    return h_c, x_c
+
+
+def _fold(beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``h_c``, ``y_c = atanh(h_c)`` and ``x_c``."""
+    root = beta.clamp(min=0).sqrt_()
+    length = (root * root).add_(1).sqrt_()  # sqrt(beta + 1)
+    y_c = (root * root).div_(length + 1).add_(root).log1p_()  # asinh(root), which torch does not vectorise: 37 ns each
+    return root / length, y_c, (root * length).sub_(y_c).clamp_(min=0)
+
+
+def roots(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """The upper and the lower stable equilibrium, equal where there is one; NaN where a root did not converge."""
+    fold = _fold(beta)
+    upper, lower = _sides(x, beta, fold)
+    two = x.abs() < fold[2]
+    return torch.where(two | (x >= 0), upper, lower), torch.where(two | (x < 0), lower, upper)
+
+
+def _sides(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The upper and the lower equilibrium; where there is one, it and its mirror image, that of -x."""
+    a, size = beta + 1, x.abs().clamp_(max=torch.finfo(x.dtype).max / 8)
+    near = _upper(size, a, *fold).copysign_(x)  # the root on the side of x: it always exists
+    far = _upper(-size, a, *fold).copysign_(x).neg_()
+    far = torch.where(size < fold[2], far, -near)
+    return torch.maximum(near, far), torch.minimum(near, far)
+
+
+def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor) -> Tensor:
+    """The largest root for ``x >= -x_c`` (x >= 0 without folds).
+
+    The start takes the leading terms of G beyond the fold, ``s = x + x_c``: slope, curvature or the cubic term alone
+    would give ``s / -beta``, ``sqrt(s / h_c)`` and ``cbrt(3 s)``; each is too large where another one leads, and so is
+    ``x + a``. For a <= 0, G is concave, and the larger of the two tangents at 0 and infinity is the start.
+    """
+    tiny = torch.finfo(x.dtype).tiny
+    s = (x + x_c).clamp_(min=0)
+    y = torch.minimum((s / h_c.add(tiny)).sqrt_(), (3 * s).pow_(1 / 3))
+    slope = 1 - a
+    tangent = s / slope.clamp_(min=tiny)
+    y = torch.minimum(y, tangent).add_(y_c)
+    y = torch.where(a > 0, torch.minimum(y, x + a), torch.maximum(tangent, x + a))
+    for _ in range(_STEPS[x.dtype]):
+        t = torch.tanh(y)
+        at = a * t
+        bend = torch.addcmul(a, at, t, value=-1)  # a (1 - t^2)
+        rest = torch.sub(y, x).sub_(at)  # G
+        rise = 1 - bend  # G'
+        curve = bend.mul_(t).mul_(rest)  # G G'' / 2: a quarter of G'^2 near a fold, more by rounding only
+        below = torch.maximum((rise * rise).sub_(curve), curve.abs()).add_(tiny)
+        y = torch.maximum(y.addcdiv_(rest.mul_(rise), below, value=-1), y_c)
+    h = torch.tanh(y)
+    rest = torch.addcmul(y - x, a, h, value=-1).abs_()
+    bound = torch.add(y, a.abs()).add_(1 + x_c).mul_(16 * torch.finfo(x.dtype).eps)
+    return h.masked_fill_(rest > bound, math.nan)
+
+
+def climbs(h: Tensor, x: Tensor, beta: Tensor, h_c: Tensor) -> Tensor:
+    """Where there are two branches: whether the state h flows to the upper one, ``h >= u`` with u the unstable root.
+
+    Between the folds the flow itself tells, ``tanh(x + (beta + 1) h) >= h``; beyond them the side does.
+    """
+    flow = torch.addcmul(x + h, beta, h).tanh_() >= h
+    return (h >= h_c) | (flow & (h > -h_c))
+
+
+def hysteresis_scan(
+    x: Tensor,
+    beta: Tensor,
+    h0: Tensor | None = None,
+    *,
+    reset: Tensor | None = None,
+    alpha_surr: float | None = 1.0,
+    max_gain: float = 10.0,
+    backend: str = "auto",
+) -> Tensor:
+    """States ``h [B, T, N]`` of the exact hysteresis unit: ``h_t`` is the root of ``h = tanh(x_t + (beta_t + 1) h)``
+    to which the state flows from ``h_{t-1}``.
+
+    Args:
+        x, beta: ``[B, T, N]``; beta of any sign.
+        h0: the state before the first step, ``[B, N]``; zeros if None.
+        reset: ``[B, T]`` booleans; the state is zero just before a marked step.
+        alpha_surr: sharpness of the surrogate gradient on the choice of branch; None for the exact gradient alone.
+        max_gain: bound on the gain ``dh/dx`` of the implicit gradient, which is infinite at a fold.
+        backend: of :func:`~multistable.ops.latch_scan`.
+
+    The value has the gradient of the implicit function theorem, ``dh/dx = 1 / (1 / (1 - h^2) - beta - 1)``, at most
+    max_gain, and ``dh/dbeta = h dh/dx``. The bit, ``h_t`` on the upper branch, is a latch; with ``G_t`` the gradient
+    that reaches it from all later steps, its gate ``|x_t| >= x_c`` and value ``x_t >= 0`` receive those of the BMRU
+    with candidate x and threshold x_c(beta): ``G_t (value_t - bit_{t-1}) / (1 + (alpha_surr pi (|x_t| - x_c))^2)``
+    and, where the bit is written, ``G_t / (1 + (alpha_surr pi x_t)^2)``. Here ``dx_c/dbeta = h_c``. The bit of h0,
+    ``h0 >= 0``, receives ``1 / (1 + (alpha_surr pi h0)^2)``, and a state of zero has none.
+    """
+    return _Hysteresis.apply(x, beta, h0, reset, alpha_surr, max_gain, backend)
+
+
+class _Hysteresis(torch.autograd.Function):
+    """:func:`hysteresis_scan` with its gradient, both block by block."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        beta: Tensor,
+        h0: Tensor | None,
+        reset: Tensor | None,
+        alpha_surr: float | None,
+        max_gain: float,
+        backend: str,
+    ) -> Tensor:
+        upper, lower, write, value = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(4))
+        start = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype).abs()
+        bit = None if h0 is None else (h0 >= 0).to(x.dtype)
+
+        def fill(b: slice, t: slice) -> None:
+            if t.start == 0:
+                before = start[b, None], -start[b, None]
+            else:
+                before = upper[b, t.start - 1 : t.start], lower[b, t.start - 1 : t.start]
+            restart = None if reset is None else reset[b, t, None]
+            outputs = upper[b, t], lower[b, t], write[b, t], value[b, t]
+            _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
+
+        _for_blocks(x, fill)
+        bits, _ = torch.ops.multistable.latch_scan(write, value, bit, None, False, backend)
+        h = torch.where(bits == 1, upper, torch.where(bits == 0, lower, bits))
+        ctx.save_for_backward(x, beta, h0, bit, reset, h, upper.sub_(lower), write, value, bits)
+        ctx.options = alpha_surr, max_gain, backend
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, beta, h0, bit, reset, h, gap, write, value, bits = ctx.saved_tensors
+        alpha_surr, max_gain, backend = ctx.options
+        to_gate = to_value = None
+        grad_h0 = None if h0 is None else torch.zeros_like(h0)
+        if alpha_surr is not None:
+            to_bits = torch.where(x.abs() < folds(beta)[1], grad * gap, 0.0)  # elsewhere the bit is not read
+            to_gate, to_value, to_start = torch.ops.multistable.latch_scan_backward(
+                to_bits, None, write, value, bit, None, bits, False, backend
+            )
+            grad_h0 = None if h0 is None else (to_start * derivative(h0, alpha_surr)).to(h0.dtype)
+            if h0 is None and x.shape[1]:
+                to_gate[:, 0] = 0  # nothing was there to be kept
+            if reset is not None:
+                to_gate.masked_fill_(reset[..., None], 0)
+        grad_x, grad_beta = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
+
+        def fill(b: slice, t: slice) -> None:
+            choice = None if to_gate is None or to_value is None else (to_gate[b, t], to_value[b, t])
+            inputs = grad[b, t], x[b, t], beta[b, t], h[b, t]
+            _fill_gradients(*inputs, choice, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
+
+        _for_blocks(x, fill)
+        return grad_x, grad_beta, grad_h0, None, None, None, None
+
+
+def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
+    """Call ``fill`` for slices of batch and time that cover ``x [B, T, N]``, time running forward."""
+    B, T, N = x.shape
+    size = max(1, _BLOCK.get(x.device.type, _BLOCK_ELSEWHERE) // max(N, 1))  # rows of N
+    steps = max(1, min(T, size))
+    many = max(1, size // steps)
+
+    @torch.no_grad()
+    def fill_sequences(b: int) -> None:
+        for t in range(0, T, steps):
+            fill(slice(b, b + many), slice(t, t + steps))
+
+    threads = torch.get_num_threads() if x.device.type == "cpu" and x.numel() > size * N else 1
+    if threads == 1 or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # the mode is per thread
+        for b in range(0, B, many):
+            fill_sequences(b)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill_sequences, range(0, B, many)))
+
+
+def _fill_branches(
+    x: Tensor,
+    beta: Tensor,
+    upper_before: Tensor,
+    lower_before: Tensor,
+    restart: Tensor | None,
+    upper: Tensor,
+    lower: Tensor,
+    write: Tensor,
+    value: Tensor,
+) -> None:
+    """Of a block ``[B, T, N]``: both branches, and the latch that chooses: gate and value of the bit.
+
+    The branches before the block's first step come in ``[B, 1, N]``. From both of them the state may flow to the same
+    branch (always, if there is one only): then the bit is written; else it is kept. After a step with one branch the
+    bit is its sign, and the mirror image stands for what the other bit would have been.
+    """
+    dtype = wide(x.dtype)
+    x, beta = x.to(dtype), beta.to(dtype)
+    fold = _fold(beta)
+    high, low = _sides(x, beta, fold)
+    upper.copy_(high)
+    lower.copy_(low)
+    before = [torch.cat([a, b[:, :-1]], dim=1) for a, b in ((upper_before, upper), (lower_before, lower))]
+    if restart is not None:
+        before = [part.masked_fill_(restart, 0) for part in before]
+    high, low = (part.to(dtype) for part in before)
+    from_high, from_low = (climbs(part, x, beta, fold[0]) for part in (high, low))
+    two = x.abs() < fold[2]
+    same = from_high == from_low
+    write.copy_(same | ~two)
+    moved = torch.add(from_high, high, alpha=0)  # a state of NaN is kept, and shows
+    value.copy_(torch.where(two & same, moved, (x >= 0).to(dtype)))
+
+
+def _fill_gradients(
+    grad: Tensor,
+    x: Tensor,
+    beta: Tensor,
+    h: Tensor,
+    choice: tuple[Tensor, Tensor] | None,
+    alpha_surr: float | None,
+    max_gain: float,
+    grad_x: Tensor,
+    grad_beta: Tensor,
+) -> None:
+    """Of a block: the implicit gradient of the value, and the surrogate gradient of the choice."""
+    dtype = wide(x.dtype)
+    grad, x, beta, h = (part.to(dtype) for part in (grad, x, beta, h))
+    rest = torch.addcmul(torch.ones_like(h), h, h, value=-1)  # 1 - h^2
+    fall = torch.addcmul(1 - rest, beta, rest, value=-1)  # 1 - (beta + 1)(1 - h^2), zero at a fold
+    dx = rest.div_(torch.maximum(fall, rest / max_gain)).mul_(grad)
+    dbeta = h * dx
+    if choice is not None and alpha_surr is not None:
+        to_gate, to_value = (part.to(dtype) for part in choice)
+        h_c, _, x_c = _fold(beta)
+        to_gate = to_gate * derivative(x.abs() - x_c, alpha_surr)
+        dx.addcmul_(to_gate, x.sign())
+        dbeta.addcmul_(to_gate, h_c, value=-1)
+        dx.addcmul_(to_value, derivative(x, alpha_surr))
+    grad_x.copy_(dx)
+    grad_beta.copy_(dbeta)

@@ -1,0 +1,192 @@
+"""Equilibria, bifurcation diagrams and implicit gradients against iteration, unrolling and differences. In float64."""
+
+import math
+
+import pytest
+import torch
+
+from multistable import ClockedRNN
+from multistable.dynamics import (
+    ConvergenceError,
+    Field,
+    bifurcation_diagram,
+    brc,
+    damped,
+    equilibria,
+    implicit,
+    linear,
+    nbrc,
+    simplified_brc,
+)
+from multistable.dynamics.hysteresis import folds
+
+
+def test_all_roots_of_a_polynomial():
+    """h - (h - r_0)(h - r_1)... has exactly the equilibria r_k, of which some lie closer than the grid is fine."""
+    known = torch.tensor([-0.8, -0.2, -0.199, 0.3, 0.9], dtype=torch.float64)
+    field = Field(lambda h, x: h - 0.1 * math.prod(h - r for r in known.tolist()) + 0 * x)
+    found = equilibria(field, torch.zeros(2, dtype=torch.float64))
+    assert found.count.tolist() == [5, 5]
+    torch.testing.assert_close(found.h, known.expand(2, 5), rtol=0, atol=1e-9)
+    assert found.stable.tolist() == [[True, False, True, False, True]] * 2
+    assert found.converged.all()
+    assert found.residual.max() < 1e-12
+
+
+def test_residuals_are_below_1e_12():
+    torch.manual_seed(0)
+    x, beta = 2 * torch.randn(20_000, dtype=torch.float64), torch.empty(20_000, dtype=torch.float64).uniform_(-3, 5)
+    beta[:2000] = 1e-6 * torch.randn(2000, dtype=torch.float64)
+    x[:1000] = 1e-9 * torch.randn(1000, dtype=torch.float64)
+    found = equilibria(simplified_brc(), x, beta, strict=False)
+    real = ~found.h.isnan()
+    assert found.residual[real].max() < 1e-12
+    assert torch.equal(found.converged, real)
+    _, x_c = folds(beta)
+    clear = (x.abs() - x_c).abs() > 1e-12
+    clear &= (beta <= 0) | (beta > 2e-3)  # below, both folds lie in one cell of the grid
+    assert torch.equal((found.count == 3)[clear], (x.abs() < x_c)[clear])
+
+
+def test_equilibria_equal_an_internal_clock_of_100_000():
+    """From random states, in and beyond the folds, compared where the clock itself has come to rest: 98.9 % of them."""
+    torch.manual_seed(0)
+    n = 1200
+    beta = torch.empty(n, dtype=torch.float64).uniform_(-1.8, 2)
+    beta[: n // 6] = 1e-2 * torch.randn(n // 6, dtype=torch.float64)
+    x = 1.2 * torch.randn(n, dtype=torch.float64)
+    _, x_c = folds(beta)
+    near = torch.arange(n) % 4 == 0  # just inside or outside the folds
+    x[near] = (torch.sign(x) * x_c * (1 + 10 ** torch.empty(n).uniform_(-6, -1) * torch.sign(torch.randn(n))))[near]
+    h_prev = torch.empty(n, dtype=torch.float64).uniform_(-1.5, 1.5)
+    field = simplified_brc(c=0.5)
+    cell, limit = (ClockedRNN(field, 1, 1, n_clock=clock, dtype=torch.float64) for clock in (100_000, math.inf))
+    with torch.no_grad():
+        h = cell.tick(h_prev, x, beta)
+        solved = limit.scan([x[:, None, None], beta[:, None, None]], h_prev[:, None])[:, 0, 0]
+        rest = (field(h, x, beta) - h).abs() / (1 - field.slope(h, x, beta)).abs()
+    converged = rest < 1e-10
+    share = float(converged.double().mean())
+    print(f"share of clocks that converged: {share:.4f}")
+    assert share > 0.98
+    assert (h - solved).abs()[converged].max() < 1e-9
+
+
+def test_exactly_at_a_fold_the_write_wins():
+    beta = torch.tensor([0.3, 1.5, 4.0], dtype=torch.float64)
+    _, x_c = folds(beta)
+    for side in (1.0, -1.0):
+        found = equilibria(simplified_brc(), side * x_c, beta)
+        assert found.count.tolist() == [1, 1, 1]
+        assert (found.h[:, 0] * side > 0).all()
+        inside = equilibria(simplified_brc(), side * x_c * (1 - 1e-9), beta)
+        assert inside.count.tolist() == [3, 3, 3]
+
+
+def test_a_root_that_does_not_converge_is_reported():
+    jump = Field(lambda h, x: torch.where(h < x, 1.0, -1.0) + 0 * h)  # F jumps over zero at h = x: no root there
+    x = torch.tensor([0.3], dtype=torch.float64)
+    with pytest.raises(ConvergenceError, match="1 of 1 roots did not converge"):
+        equilibria(jump, x)
+    assert not equilibria(jump, x, strict=False).converged.any()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="couples its units"):
+        equilibria(nbrc(), torch.zeros(1))
+    with pytest.raises(ValueError, match="bounds must be a finite interval"):
+        equilibria(linear(), torch.zeros(1), torch.zeros(1))
+    with pytest.raises(ValueError, match="must not make the field NaN"):
+        equilibria(simplified_brc(), torch.tensor([math.nan]), torch.zeros(1))
+    with pytest.raises(ValueError, match="xs must be a line"):
+        bifurcation_diagram(simplified_brc(), torch.zeros(2, 2), 1.0)
+
+
+def test_empty_input():
+    assert equilibria(simplified_brc(), torch.zeros(0, 3), torch.zeros(3)).count.shape == (0, 3)
+
+
+@pytest.mark.parametrize("field", [simplified_brc(), simplified_brc(0.3), linear(), damped(simplified_brc(), 0.2)])
+def test_written_slopes_are_those_of_autograd(field):
+    torch.manual_seed(0)
+    h, x, other = torch.randn(3, 50, dtype=torch.float64)
+    by_autograd = Field(field.function, field.constants).slope(h, x, other)
+    torch.testing.assert_close(field.slope(h, x, other), by_autograd, rtol=1e-13, atol=1e-13)
+
+
+# --- appendix A -------------------------------------------------------------------------------------------------------
+
+
+def brc_regimes(b_a: float, w_a: float = 0.0, xs=None) -> list[int]:
+    xs = torch.linspace(-1, 1, 2001, dtype=torch.float64) if xs is None else xs
+    return [count for _, _, count in bifurcation_diagram(brc(), xs, b_a, 0.0, w_a, 0.0).regimes]
+
+
+def test_brc_is_monostable_singular_bistable():
+    assert brc_regimes(-1.0) == [1]
+    assert brc_regimes(1.0) == [1, 2, 1]
+    # Singular: at b_a = 0 the slope reaches 1 at x = h = 0, and nowhere is there more than one equilibrium.
+    found = equilibria(brc(), *(torch.tensor([v], dtype=torch.float64) for v in (0.0, 0.0, 0.0, 0.0, 0.0)))
+    assert found.count.tolist() == [1]
+    assert found.slope.item() == pytest.approx(1, abs=1e-12)
+    assert not found.stable.any()
+    assert bifurcation_diagram(brc(), torch.linspace(-1, 1, 2001), 0.0, 0.0, 0.0, 0.0).h.shape[1] == 1
+
+
+def test_brc_without_feedback_on_a_is_the_simplified_one():
+    torch.manual_seed(0)
+    x, b_a, u_c = torch.randn(3, 500, dtype=torch.float64)
+    zero = torch.zeros((), dtype=torch.float64)
+    full, simple = equilibria(brc(), x, b_a, u_c, zero, zero), equilibria(simplified_brc(), x, torch.tanh(b_a))
+    assert torch.equal(full.count, simple.count)
+    torch.testing.assert_close(full.h, simple.h, rtol=0, atol=1e-10, equal_nan=True)
+
+
+@pytest.mark.parametrize("w_a", [-0.5, 0.5])
+def test_w_a_moves_the_folds_and_keeps_them(w_a):
+    xs = torch.linspace(-1.5, 1.5, 3001, dtype=torch.float64)
+    plain, moved = (bifurcation_diagram(brc(), xs, 1.0, 0.0, w, 0.0).regimes for w in (0.0, w_a))
+    assert [count for *_, count in moved] == [1, 2, 1]
+    assert abs(moved[1][0] - plain[1][0]) > 0.01
+    assert abs(moved[1][1] - plain[1][1]) > 0.01
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", [simplified_brc(0.5), brc()], ids=["simplified_brc", "brc"])
+def test_implicit_gradient_equals_unrolling_and_differences(field):
+    torch.manual_seed(0)
+    count = len(field.drives) + len(field.constants)
+    args = [0.7 * torch.randn(60, dtype=torch.float64) for _ in range(count)]
+    found = equilibria(field, *args)
+    args = [x.requires_grad_() for x in args]
+    for root in range(found.h.shape[1]):
+        usable = found.stable[:, root] & (found.slope[:, root] < 0.97)
+        start = found.h[usable, root]
+        grads = torch.autograd.grad(implicit(field, start, *(x[usable] for x in args)).sum(), args)
+        here, h = [x[usable] for x in args], start
+        for _ in range(1500):
+            h = field(h, *here)
+        unrolled = torch.autograd.grad(h.sum(), args)
+        for k, (grad, other) in enumerate(zip(grads, unrolled, strict=True)):
+            torch.testing.assert_close(grad, other, rtol=1e-6, atol=1e-6)
+            shifted = []
+            for sign in (1, -1):
+                moved = [x.detach() + sign * 1e-5 * (i == k) for i, x in enumerate(here)]
+                h = start
+                for _ in range(1500):
+                    h = field(h, *moved)
+                shifted.append(h)
+            differences = (shifted[0] - shifted[1]) / 2e-5
+            torch.testing.assert_close(grad[usable], differences, rtol=1e-6, atol=1e-6)
+
+
+def test_gain_is_bounded_at_a_fold():
+    beta = torch.tensor([1.5], dtype=torch.float64, requires_grad=True)
+    h_c, x_c = folds(beta.detach())
+    x = (-x_c).requires_grad_()
+    (unbounded,) = torch.autograd.grad(implicit(simplified_brc(), h_c, x, beta), x)
+    (bounded,) = torch.autograd.grad(implicit(simplified_brc(), h_c, x, beta, max_gain=10), x)
+    assert unbounded.abs() > 1e6
+    assert bounded.abs() <= 10 * (1 - h_c.item() ** 2) + 1e-12

@@ -1,0 +1,289 @@
+"""The exact hysteresis unit: its roots, its branch, its gradients. In float64 where nothing else is said."""
+
+import math
+
+import pytest
+import torch
+
+from multistable import MRU, HysteresisMRU, ops, surrogate
+from multistable.dynamics import equilibria, simplified_brc
+from multistable.dynamics.branches import branch_scan
+from multistable.dynamics.hysteresis import folds, hysteresis_scan, roots
+
+DAMPED = simplified_brc(c=0.1)
+
+
+def random_points(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """x and beta of all scales, a third near beta = 0, a third near a fold."""
+    torch.manual_seed(0)
+    beta = 3 * torch.randn(n, dtype=torch.float64)
+    beta[: n // 3] = torch.randn(n // 3, dtype=torch.float64) * 10 ** torch.empty(n // 3).uniform_(-8, 0)
+    scale = 10 ** torch.empty(n, dtype=torch.float64).uniform_(-8, 1.5)
+    x = torch.randn(n, dtype=torch.float64) * scale
+    near = torch.arange(n) % 3 == 0
+    x[near] = (x.sign() * folds(beta)[1] + x)[near]
+    return x, beta
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_roots_converge_everywhere(dtype):
+    """No NaN, which would say that a root did not converge, and a residual of rounding, from tiny to huge arguments."""
+    x, beta = (v.to(dtype) for v in random_points(600_000))
+    upper, lower = roots(x, beta)
+    for h in (upper, lower):
+        assert not h.isnan().any()
+        rest = (h.double() - torch.tanh(x.double() + (beta.double() + 1) * h.double())).abs()
+        assert (rest / (1 + beta.double().abs())).max() < 4 * torch.finfo(dtype).eps
+    h_c, x_c = folds(beta)
+    two = x.abs() < x_c
+    assert (upper[two] >= h_c[two] - torch.finfo(dtype).eps).all()
+    assert (lower[two] <= -h_c[two] + torch.finfo(dtype).eps).all()
+    assert torch.equal(upper[~two], lower[~two])
+
+
+def test_roots_equal_those_of_the_general_solver():
+    x, beta = random_points(30_000)
+    keep = ((x.abs() - folds(beta)[1]).abs() > 1e-9) & ((beta <= 0) | (beta > 2e-3))
+    x, beta = x[keep], beta[keep]
+    found = equilibria(simplified_brc(), x, beta)
+    upper, lower = roots(x, beta)
+    highest = found.h.nan_to_num(-math.inf).amax(-1)
+    for mine, other in ((upper, highest), (lower, found.h[:, 0])):
+        conditioned = (
+            (beta + 1) * (1 - mine**2) - 1
+        ).abs() > 1e-4  # elsewhere the root itself is known to sqrt(eps) only
+        assert conditioned.double().mean() > 0.9
+        assert (mine - other).abs()[conditioned].max() < 1e-10
+
+
+def iterate(x: torch.Tensor, beta: torch.Tensor, h0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The damped map from h_{t-1}, step by step, until nothing moves: states ``[B, T]`` and where they can be trusted.
+
+    A step is trusted if its own residual says that it converged, and the step before it is, or has been overwritten.
+    """
+    h, trusted, states, flags = h0.clone(), torch.ones(len(h0), dtype=torch.bool), [], []
+    for t in range(x.shape[1]):
+        active, (xt, bt) = torch.arange(len(h)), (x[:, t], beta[:, t])
+        for _ in range(60):
+            y, xa, ba = h[active], xt[active], bt[active]
+            for _ in range(50):
+                y = DAMPED(y, xa, ba)
+            h[active] = y
+            active = active[(DAMPED(y, xa, ba) - y).abs() > 1e-15]
+        rest = (DAMPED(h, xt, bt) - h).abs() / (1 - DAMPED.slope(h, xt, bt)).abs()
+        trusted = (rest < 1e-10) & (trusted | (xt.abs() > folds(bt)[1]))
+        states.append(h.clone())
+        flags.append(trusted)
+    return torch.stack(states, dim=1), torch.stack(flags, dim=1)
+
+
+def test_parallel_equals_iteration_on_10_000_sequences():
+    """beta changes its sign in time; the branch must agree exactly, the value to 1e-9; 99.96 % of steps converge."""
+    torch.manual_seed(0)
+    B, T = 10_000, 12
+    x, beta = torch.randn(B, T, dtype=torch.float64), torch.empty(B, T, dtype=torch.float64).uniform_(-1.8, 2)
+    h0 = torch.empty(B, dtype=torch.float64).uniform_(-1.2, 1.2)
+    expected, trusted = iterate(x, beta, h0)
+    share = float(trusted.double().mean())
+    print(f"share of steps whose iteration converged: {share:.4f}")
+    assert share > 0.999
+    args = x[..., None], beta[..., None]
+    bistable = (x.abs() < folds(beta)[1]) & trusted
+    assert bistable.double().mean() > 0.1
+    for h in (hysteresis_scan(*args, h0[:, None]), branch_scan(DAMPED, args, h0[:, None])):
+        assert torch.equal((h[..., 0] > 0)[bistable], (expected > 0)[bistable])
+        assert (h[..., 0] - expected).abs()[trusted].max() < 1e-9
+
+
+def test_a_changing_beta_moves_states_inside_the_bistable_region():
+    """A threshold on x alone is not enough: the state 0.45 of beta = -0.5 is above or below the next unstable root."""
+    x = torch.tensor([0.3, -0.2, 0.1, -0.5], dtype=torch.float64).reshape(1, 4, 1)
+    beta = torch.tensor([-0.5, 1.5, -0.9, 1.5], dtype=torch.float64).reshape(1, 4, 1)
+    h = hysteresis_scan(x, beta)[0, :, 0]
+    assert (x.abs() < folds(beta)[1]).flatten().tolist() == [False, True, False, True]
+    assert (h > 0).tolist() == [True, True, True, False]
+
+
+def test_bmru_is_recovered_for_constant_beta():
+    torch.manual_seed(0)
+    B, T, N = 20, 500, 30
+    x, beta = torch.randn(B, T, N, dtype=torch.float64), torch.empty(N, dtype=torch.float64).uniform_(0.05, 4)
+    start = torch.where(torch.rand(B, N) < 0.5, 1.0, -1.0).double()  # beyond the folds, so on a branch
+    beta = beta.expand(B, T, N)
+    bits = hysteresis_scan(x, beta, start) > 0
+    states = ops.bmru_scan(x, folds(beta)[1], torch.ones(N, dtype=torch.float64), start)
+    assert torch.equal(bits, states > 0)
+    assert 0.1 < (x.abs() < folds(beta)[1]).double().mean() < 0.9
+
+
+def test_ties_go_up_and_folds_write():
+    beta = torch.full((1, 1, 1), 1.5, dtype=torch.float64)
+    zero = torch.zeros(1, 1, 1, dtype=torch.float64)
+    assert hysteresis_scan(zero, beta) > 0.9  # h0 = 0 on the unstable root
+    assert hysteresis_scan(-zero, beta) > 0.9
+    assert branch_scan(simplified_brc(), (zero, beta)) > 0.9
+    x_c = folds(beta)[1]
+    for side in (1.0, -1.0):
+        against = torch.full((1, 1), -side, dtype=torch.float64)
+        assert hysteresis_scan(side * x_c, beta, against) * side > 0.9
+        assert hysteresis_scan(side * x_c * (1 - 1e-12), beta, against) * side < 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_steps_and_chunks_give_the_same_bits(dtype):
+    torch.manual_seed(0)
+    x, beta, h0 = torch.randn(3, 50, 7), torch.randn(3, 50, 7) + 0.5, torch.randn(3, 7)
+    x, beta, h0 = (v.to(dtype) for v in (x, beta, h0))
+    reset = torch.rand(3, 50) < 0.05
+    whole, h = hysteresis_scan(x, beta, h0, reset=reset), h0
+    assert whole.dtype == dtype
+    for part in (slice(0, 1), slice(1, 20), slice(20, 50)):
+        piece = hysteresis_scan(x[:, part], beta[:, part], h, reset=reset[:, part])
+        assert torch.equal(piece, whole[:, part])
+        h = piece[:, -1]
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_blocks_and_threads_change_nothing(monkeypatch, threads):
+    torch.manual_seed(0)
+    x, beta = (torch.randn(3, 40, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    weights = torch.randn(3, 40, 5, dtype=torch.float64)
+    whole = hysteresis_scan(x, beta)
+    expected = torch.autograd.grad(whole, (x, beta), weights)
+    monkeypatch.setattr("multistable.dynamics.hysteresis._BLOCK", {"cpu": 35})
+    cut = hysteresis_scan(x, beta)
+    assert torch.equal(cut, whole)
+    for grad, other in zip(torch.autograd.grad(cut, (x, beta), weights), expected, strict=True):
+        assert torch.equal(grad, other)
+
+
+def test_nan_shows_until_it_is_overwritten():
+    x = torch.tensor([0.0, math.nan, 0.0, 0.0, -3.0, 0.0]).reshape(1, 6, 1)
+    h = hysteresis_scan(x, torch.full_like(x, 1.5)).flatten()
+    assert h.isnan().tolist() == [False, True, True, True, False, False]
+    assert h[5] < -0.9
+    assert torch.equal(hysteresis_scan(torch.full((1, 1, 1), math.inf), torch.ones(1, 1, 1)), torch.ones(1, 1, 1))
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+def smooth_case() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Arguments away from folds, where a small change changes no branch."""
+    torch.manual_seed(1)
+    x, beta = torch.randn(4, 8, 3, dtype=torch.float64), torch.empty(4, 8, 3, dtype=torch.float64).uniform_(-1.8, 2)
+    x = torch.where((x.abs() - folds(beta)[1]).abs() < 0.05, x + 0.2 * x.sign(), x)
+    return x.requires_grad_(), beta.requires_grad_(), torch.randn(4, 3, dtype=torch.float64)
+
+
+def test_exact_gradient_equals_differences():
+    x, beta, h0 = smooth_case()
+    exact = {"alpha_surr": None, "max_gain": math.inf}
+    assert torch.autograd.gradcheck(lambda x, beta: hysteresis_scan(x, beta, h0, **exact), (x, beta), atol=1e-6)
+
+
+def test_exact_gradients_of_both_units_agree():
+    x, beta, h0 = smooth_case()
+    weights = torch.randn_like(x)
+    for max_gain in (math.inf, 0.5):
+        # MRU bounds 1 / (1 - df/dh) of the field with c = 1, HysteresisMRU that times 1 - h^2.
+        mine = hysteresis_scan(x, beta, h0, alpha_surr=None, max_gain=max_gain)
+        other = branch_scan(DAMPED, (x, beta), h0)
+        mine, other = (torch.autograd.grad(h, (x, beta), weights) for h in (mine, other))
+        for grad, reference in zip(mine, other, strict=True):
+            if max_gain == math.inf:
+                torch.testing.assert_close(grad, reference, rtol=1e-8, atol=1e-10)
+            else:
+                assert (grad.abs() <= max_gain * weights.abs() + 1e-12).all()
+
+
+@pytest.mark.parametrize("alpha_surr", [0.0, 1.0, 3.0])
+def test_surrogate_is_that_of_a_bmru_with_threshold_x_c(alpha_surr):
+    """For constant beta: the gradient of the bits, each worth the gap between its branches."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 30, 5, dtype=torch.float64, requires_grad=True)
+    beta = torch.empty(5, dtype=torch.float64).uniform_(0.1, 3).expand(3, 30, 5).clone().requires_grad_()
+    h0 = torch.where(torch.rand(3, 5) < 0.5, 1.0, -1.0).double()
+    weights = torch.randn(3, 30, 5, dtype=torch.float64)
+    total, exact = (
+        torch.autograd.grad(hysteresis_scan(x, beta, h0, alpha_surr=choice), (x, beta), weights)
+        for choice in (alpha_surr, None)
+    )
+    _, x_c = folds(beta)
+    gap = torch.sub(*roots(x.detach(), beta.detach()))
+    write = surrogate.heaviside(x.abs() - x_c, alpha_surr)
+    bits = ops.latch_scan(write, surrogate.heaviside(x, alpha_surr), (h0 > 0).double(), backend="reference")
+    expected = torch.autograd.grad(bits, (x, beta), weights * gap)
+    for grad, value, other in zip(total, exact, expected, strict=True):
+        torch.testing.assert_close(grad - value, other, rtol=1e-9, atol=1e-10)
+
+
+def test_the_gradient_of_a_kept_bit_does_not_fade():
+    x, beta = torch.zeros(1, 5000, 1, dtype=torch.float64), torch.full((1, 5000, 1), 1.5, dtype=torch.float64)
+    x[:, 0] = 2.0
+    grads = []
+    for T in (10, 5000):
+        first = x[:, :T].clone().requires_grad_()
+        grads.append(torch.autograd.grad(hysteresis_scan(first, beta[:, :T])[0, -1, 0], first)[0][0, 0, 0])
+    assert grads[0] == grads[1]
+    assert grads[0] > 0
+
+
+def test_initial_state_receives_a_gradient():
+    h0 = torch.tensor([[0.3]], dtype=torch.float64, requires_grad=True)
+    x, beta = torch.zeros(1, 4, 1, dtype=torch.float64), torch.full((1, 4, 1), 1.5, dtype=torch.float64)
+    for h in (hysteresis_scan(x, beta, h0), branch_scan(simplified_brc(), (x, beta), h0, alpha_surr=1.0)):
+        (grad,) = torch.autograd.grad(h[0, -1, 0], h0)
+        gap = torch.sub(*roots(x[0, 0], beta[0, 0])).item()
+        assert grad.item() == pytest.approx(gap / (1 + (math.pi * 0.3) ** 2), rel=1e-9)
+
+
+# --- the cell ---------------------------------------------------------------------------------------------------------
+
+
+def test_cell_equals_mru_of_the_same_field():
+    torch.manual_seed(0)
+    fast = HysteresisMRU(4, 6, 2, batch_first=True, bidirectional=True, dtype=torch.float64)
+    general = MRU(DAMPED, 4, 6, 2, batch_first=True, bidirectional=True, dtype=torch.float64)
+    general.load_state_dict(fast.state_dict())
+    x = 2 * torch.randn(3, 20, 4, dtype=torch.float64)
+    lengths = torch.tensor([20, 7, 0])
+    for mine, other in zip(fast(x, lengths=lengths), general(x, lengths=lengths), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-9)
+
+
+def test_cell_learns_to_hold_a_bit_with_the_surrogate_only():
+    """The sign of the first of 20 inputs, the others noise: a threshold must be learned, the exact gradient cannot."""
+
+    def train(alpha_surr: float | None) -> float:
+        torch.manual_seed(0)
+        rnn, out = HysteresisMRU(2, 8, batch_first=True, alpha_surr=alpha_surr), torch.nn.Linear(8, 1)
+        optimiser = torch.optim.Adam([*rnn.parameters(), *out.parameters()], lr=0.02)
+        loss = torch.zeros(())
+        for _ in range(150):
+            x = torch.randn(64, 20, 2)
+            x[..., 1] = torch.arange(20) == 0
+            target = (x[:, 0, 0] >= 0).float()
+            h = rnn(x)[0][:, -1]
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(out(h)[:, 0], target)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        return loss.item()
+
+    assert train(1.0) < 0.25
+    assert train(None) > 0.5
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="alpha_surr must not be negative"):
+        HysteresisMRU(2, 3, alpha_surr=-1.0)
+    with pytest.raises(ValueError, match="max_gain must be positive"):
+        HysteresisMRU(2, 3, max_gain=0.0)
