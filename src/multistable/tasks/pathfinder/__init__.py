@@ -2,10 +2,11 @@
 
 The walk: ``settings`` (parameters), ``glyphs`` and ``tables`` (what is drawn and looked up), ``kernels`` (compiled
 loops), ``generator`` (batches of strokes), ``strokes`` (from strokes to pixels), ``compact`` and ``lra`` (the two file
-formats), ``produce`` (many batches, in parallel, resumable), ``sheet`` (a picture of samples), ``command``, ``task``.
+formats), ``produce`` (many batches, in parallel, resumable), ``splits``, ``task``, ``sheet`` (a picture of samples),
+``command`` (the command line).
 """
 
 from multistable.tasks.pathfinder.settings import Settings, settings
-from multistable.tasks.pathfinder.strokes import render
+from multistable.tasks.pathfinder.task import Pathfinder
 
-__all__ = ["Settings", "render", "settings"]
+__all__ = ["Pathfinder", "Settings", "settings"]

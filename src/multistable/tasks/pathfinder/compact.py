@@ -63,10 +63,10 @@ def read_strokes(path: Path) -> tuple[Origin, Glyphs, Strokes]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: write it with `multistable data pathfinder --out {path}`")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            origin = Origin.from_json(str(file["origin"]))
-            glyphs = Glyphs(origin.settings.size, file["levels"], file["patches"])
-            strokes = Strokes(**{f.name: file[f.name] for f in fields(Strokes)})
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            origin = Origin.from_json(str(arrays["origin"]))
+            glyphs = Glyphs(origin.settings.size, arrays["levels"], arrays["patches"])
+            strokes = Strokes(**{f.name: arrays[f.name] for f in fields(Strokes)})
     except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError, EOFError, OSError) as error:
         raise ValueError(f"{path} is damaged or no Pathfinder file: {error}") from error
     if not len(strokes) == len(strokes.label) == origin.count or int(strokes.count.sum()) != len(strokes.glyph):

@@ -37,7 +37,8 @@ def glyphs(s: Settings) -> Glyphs:
 def draw(s: Settings, seed: int, batch: int, count: int) -> Strokes:
     """The first ``count`` images of a batch; the same for the same seed and batch, whatever the count.
 
-    >>> from multistable.tasks.pathfinder import render, settings
+    >>> from multistable.tasks.pathfinder.settings import settings
+    >>> from multistable.tasks.pathfinder.strokes import render
     >>> render(glyphs(settings("easy")), draw(settings("easy"), seed=0, batch=0, count=2)).shape
     (2, 32, 32)
     """

@@ -6,7 +6,7 @@
     pathfinder32/curv_contour_length_14/metadata/<batch>.npy            text: one line per image, 11 columns
 
 Columns: folder, file, number, label, continuity, contour length, distractor length, paddle length, paddle thickness,
-margin, number of paddle contrasts. A reader needs columns 0, 1 and 3. Despite its name a metadata file is no numpy file.
+margin, number of paddle contrasts. A reader needs columns 0, 1 and 3. Despite their name metadata are no numpy files.
 """
 
 from pathlib import Path
@@ -26,9 +26,14 @@ _COLUMNS = 11
 
 
 def write_batch(
-    folder: Path, s: Settings, batch: int, images: NDArray[np.uint8], labels: NDArray[np.uint8], margins: NDArray[np.uint8]
+    folder: Path,
+    s: Settings,
+    batch: int,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.uint8],
+    margins: NDArray[np.uint8],
 ) -> None:
-    """Write one batch of a level below ``folder`` (by custom named pathfinder32); metadata last: they say it is whole."""
+    """Write one batch of a level below ``folder`` (by custom pathfinder32); metadata last: they say it is whole."""
     root = folder / FOLDERS[s.level]
     (root / "metadata").mkdir(parents=True, exist_ok=True)
     with whole_folder(root / "imgs" / str(batch)) as part:
@@ -45,7 +50,7 @@ def has_batch(folder: Path, s: Settings, batch: int) -> bool:
 
 
 def read(folder: Path, level: str = "hard") -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images ``[n, S, S]`` and labels ``[n]`` of a level, in the order of batches and lines, as S4's loader has them."""
+    """Images ``[n, S, S]`` and labels ``[n]`` of a level in the order of batches and lines, as S4's loader has them."""
     if level not in FOLDERS:
         raise ValueError(f"level is {level!r}, expected one of {', '.join(FOLDERS)}")
     root = folder / FOLDERS[level]
@@ -97,7 +102,9 @@ def _read_metadata(root: Path, batch: int) -> tuple[list[Path], NDArray[np.uint8
     for number, line in enumerate(lines, start=1):
         columns = line.split()
         if len(columns) != _COLUMNS or columns[3] not in ("0", "1"):
-            raise ValueError(f"{path}, line {number}: {line[:80]!r}, expected 11 columns with a label 0 or 1 in the fourth")
+            raise ValueError(
+                f"{path}, line {number}: {line[:80]!r}, expected 11 columns with a label 0 or 1 in the fourth"
+            )
         if f"{root.name}/{columns[0]}/{columns[1]}" not in BLACKLIST:
             paths.append(root / columns[0] / columns[1])
             labels.append(int(columns[3]))

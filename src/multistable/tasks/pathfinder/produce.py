@@ -1,9 +1,8 @@
 """Make many batches: in parallel, resumable, and nothing half-written under a final name.
 
-A *store* says where images go. It remembers the origin of what it holds, so that a resumed run cannot mix two data sets.
+A *store* says where images go. It remembers the origin of what it holds, so that a resumed run cannot mix two sets.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -91,7 +90,9 @@ def _claim(note: Path, origin: Origin) -> None:
     if note.exists():
         there = Origin.from_json(note.read_text(encoding="utf-8"))
         if there != origin:
-            raise ValueError(f"{note.parent} holds a part of {there}, expected {origin}: choose another --out or remove it")
+            raise ValueError(
+                f"{note.parent} holds a part of {there}, expected {origin}: choose another --out or remove it"
+            )
         return
     note.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(note) as part:
@@ -113,7 +114,9 @@ class CompactStore:
             there = compact.read_strokes(self.path)[0]
             if there != origin:
                 raise ValueError(f"{self.path} holds {there}, expected {origin}: choose another --out or remove it")
-            shutil.rmtree(self._parts, ignore_errors=True)  # a kill after the file was written, before they were removed
+            shutil.rmtree(
+                self._parts, ignore_errors=True
+            )  # a kill after the file was written, before they were removed
             return False
         _claim(self._parts / "origin.json", origin)
         return True
@@ -144,8 +147,10 @@ class FolderStore:
 
     def begin(self, origin: Origin) -> bool:
         note = self._note(origin)
-        if not note.exists() and note.parent.exists() and os.listdir(note.parent):
-            raise ValueError(f"{note.parent} holds other files, expected an empty folder or one that this command began")
+        if not note.exists() and note.parent.exists() and any(note.parent.iterdir()):
+            raise ValueError(
+                f"{note.parent} holds other files, expected an empty folder or one that this command began"
+            )
         _claim(note, origin)
         return True
 

@@ -1,7 +1,7 @@
 """Images as lists of strokes, and the one function that draws them.
 
 A stroke is a glyph (a small patch: a dash in some direction and contrast, a marker) and the cell it is centred on; an
-image is the maximum of its strokes, spread over 0 to 255. Hard images have 39 strokes of 4 bytes instead of 1024 pixels.
+image is the maximum of its strokes, spread over 0 to 255. Hard images have 39 strokes of 4 bytes, not 1024 pixels.
 Needs numpy only.
 """
 
@@ -62,9 +62,7 @@ def render(glyphs: Glyphs, strokes: Strokes) -> NDArray[np.uint8]:
     return images
 
 
-def _paint(
-    glyphs: Glyphs, strokes: Strokes, count: NDArray[np.uint16], ends: NDArray[np.int64]
-) -> NDArray[np.uint16]:
+def _paint(glyphs: Glyphs, strokes: Strokes, count: NDArray[np.uint16], ends: NDArray[np.int64]) -> NDArray[np.uint16]:
     """The number of the level of each pixel ``[n, S, S]``, on a canvas with room for patches that cross the border."""
     n, S, P = len(count), glyphs.size, glyphs.patches.shape[1]
     side = S + P - 1

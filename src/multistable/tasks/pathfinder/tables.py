@@ -1,7 +1,7 @@
 """What the loops of the generator look up: directions, candidates, room, free cells; one set per margin.
 
-Directions are numbered: 0 to 359 are the whole degrees from -180 at which a snake may start, 360 + k points from a pivot
-to candidate k. Angles are in radians, the unit vector is (y, x) = (sin, cos).
+Directions are numbered: 0 to 359 are the whole degrees from -180 at which a snake may start, 360 + k points from a
+pivot to candidate k. Angles are in radians, the unit vector is (y, x) = (sin, cos).
 """
 
 from typing import NamedTuple
