@@ -99,6 +99,13 @@ def main() -> None:
         print(json.dumps({**state, "test accuracy": round(found, 4)}), flush=True)
 
 
+def turned(x: Tensor) -> Tensor:
+    """A batch of images turned by quarters and mirrored at random: the labels stay, and memorising takes longer."""
+    way = int(torch.randint(8, ()))
+    x = torch.rot90(x, way % 4, (1, 2))
+    return x.flip(2) if way >= 4 else x
+
+
 def run_epoch(model, optimiser, x: Tensor, y: Tensor, train: Tensor, state: dict, options) -> None:
     """The next so many training images in an order that the number of images seen decides; cosine over the minutes."""
     torch.manual_seed(state["seen"])
@@ -110,7 +117,7 @@ def run_epoch(model, optimiser, x: Tensor, y: Tensor, train: Tensor, state: dict
         for group in optimiser.param_groups:
             group["lr"] = rate
         with torch.autocast(options.device.split(":")[0], torch.bfloat16, enabled=options.device != "cpu"):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
+            loss = F.cross_entropy(model(turned(x[batch])), y[batch])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -205,9 +205,11 @@ def test_produce_names_what_is_wrong(tmp_path, words, jobs):
 def test_what_is_half_written_keeps_another_name(tmp_path):
     with contextlib.suppress(RuntimeError), whole_file(tmp_path / "file") as part:
         part.write_text("half")
+        assert not (tmp_path / "file").exists()
         raise RuntimeError
     with contextlib.suppress(RuntimeError), whole_folder(tmp_path / "folder") as part:
         (part / "file").write_text("half")
+        assert not (tmp_path / "folder").exists()
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
 

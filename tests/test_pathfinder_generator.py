@@ -10,7 +10,7 @@ from multistable.tasks.pathfinder import glyphs as patches
 from multistable.tasks.pathfinder.generator import _kit, draw, glyphs
 from multistable.tasks.pathfinder.kernels import place
 from multistable.tasks.pathfinder.settings import settings
-from multistable.tasks.pathfinder.strokes import Glyphs, Strokes, join, render
+from multistable.tasks.pathfinder.strokes import Glyphs, Strokes, first, join, render
 
 LEVELS = ("easy", "intermediate", "hard")
 
@@ -119,6 +119,8 @@ def test_draw_depends_on_seed_and_batch_only():
     assert np.array_equal(render(g, many)[:20], render(g, few))
     others = [render(g, draw(s, *key, 20)) for key in ((7, 3), (8, 2))]
     assert all(not (render(g, few) == other).all(axis=(1, 2)).any() for other in others)
+    assert np.array_equal(render(g, first(many, 20)), render(g, few))
+    assert len(first(few, 30)) == 20
     assert len(join([many, few])) == 70
     assert np.array_equal(render(g, join([many, few]))[50:], render(g, few))
 

@@ -132,13 +132,13 @@ def _begin_second(rng, t, tries, mask, other, snake):
 @_compile
 def _targets(rng, t, tries, length, padding, mask, strokes, tips):
     """One attempt at the two long snakes, which grow by turns. ``tips [2, 2, 2]``: snake, first or last, (y, x)."""
-    mask[:] = 1.0
-    mask[padding : mask.shape[0] - padding, padding : mask.shape[1] - padding] = 0.0
     pair = np.empty((2, 6), np.int64)
     if not _begin_first(rng, t, tries, mask, pair[0]):
         return False
     if not _begin_second(rng, t, tries, mask, pair[0], pair[1]):
         return False
+    mask[:] = 1.0
+    mask[padding : mask.shape[0] - padding, padding : mask.shape[1] - padding] = 0.0
     for n in range(length):
         for a in range(2):
             if n > 0 and not _extend(rng, t, tries, mask, pair[a]):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Glyphs", "Strokes", "join", "render"]
+__all__ = ["Glyphs", "Strokes", "first", "join", "render"]
 
 _CHUNK = 256  # images drawn at once: their canvases stay in the cache
 
@@ -49,6 +49,13 @@ class Strokes:
 def join(parts: Sequence[Strokes]) -> Strokes:
     """The images of all parts, one after the other."""
     return Strokes(*(np.concatenate([getattr(p, f) for p in parts]) for f in Strokes.__dataclass_fields__))
+
+
+def first(strokes: Strokes, n: int) -> Strokes:
+    """The first n images, or all if there are fewer."""
+    end = int(strokes.count[:n].sum())
+    ends = {"count": n, "label": n, "margin": n, "glyph": end, "y": end, "x": end}
+    return Strokes(**{name: getattr(strokes, name)[:stop] for name, stop in ends.items()})
 
 
 def render(glyphs: Glyphs, strokes: Strokes) -> NDArray[np.uint8]:

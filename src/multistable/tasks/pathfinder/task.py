@@ -106,13 +106,14 @@ def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
         path = release_folder(task.size)
         images, labels = lra.read(path, task.level)
     else:
-        from multistable.tasks.pathfinder import compact
+        from multistable.tasks.pathfinder.compact import read_strokes
+        from multistable.tasks.pathfinder.strokes import first, render
 
         path = compact_file(task.level, task.size)
-        origin, _, _ = compact.read_strokes(path)
+        origin, glyphs, strokes = read_strokes(path)
         if origin.settings != settings(task.level, size=task.size):
             raise ValueError(f"{path} holds {origin}, expected {task.level} images with the settings of LRA")
-        images, labels = compact.read(path)
+        images, labels = render(glyphs, first(strokes, task.images)), strokes.label
     if len(images) < task.images:
         raise ValueError(
             f"{path} holds {len(images)} images of the level {task.level}, expected {task.images} (images)"
