@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,7 @@ class Samples:
 class Task(ABC):
     """A frozen dataclass of numbers, strings and booleans only, so that it can be written as JSON and hashed."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]
     metric: ClassVar[str]
     """Name of what :meth:`scores` measures."""
