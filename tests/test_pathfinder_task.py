@@ -137,6 +137,17 @@ def cli() -> typer.Typer:
     return app
 
 
+def test_a_command_says_in_one_sentence_what_is_wrong(tmp_path):
+    result = CliRunner().invoke(cli(), ["pathfinder", "--level", "harder", "--out", str(tmp_path / "a.npz")])
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "error: level is 'harder', expected one of easy, intermediate, hard\n",
+    )
+    result = CliRunner().invoke(cli(), ["show", "pathfinder", "--from", str(tmp_path / "a.npz")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {tmp_path / 'a.npz'} does not exist")
+
+
 def test_commands_write_images_and_a_sheet(tmp_path, monkeypatch):
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     invoke = CliRunner().invoke
@@ -144,6 +155,7 @@ def test_commands_write_images_and_a_sheet(tmp_path, monkeypatch):
     first = invoke(cli(), words, catch_exceptions=False)
     assert first.exit_code == 0
     assert str(task.compact_file("easy")) in first.output
+    assert "train / valid / test: 32 / 4 / 4 images; pixels of the training set: mean 1" in first.output
     invoke(cli(), [*words, "--out", str(tmp_path / "pathfinder32")], catch_exceptions=False)
     files = {}
     for source in (task.compact_file("easy"), tmp_path / "pathfinder32", None):

@@ -14,7 +14,7 @@ from multistable.tasks.folder import data_folder
 from multistable.tasks.pathfinder import splits
 from multistable.tasks.pathfinder.settings import settings
 
-__all__ = ["PAPER_MEAN", "PAPER_STD", "Pathfinder", "compact_file", "release_folder"]
+__all__ = ["PAPER_MEAN", "PAPER_STD", "Pathfinder", "compact_file", "moments", "release_folder"]
 
 PAPER_MEAN, PAPER_STD = 10.94, 38.51
 """The paper's constants. They fit no documented setting of the hard level: docs/pathfinder.md."""
@@ -124,11 +124,14 @@ def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=8)
 def _statistics(task: Pathfinder) -> tuple[float, float]:
-    """From a histogram of the bytes: exact, and in little memory."""
-    pixels, _ = _load(task)
+    return moments(_load(task)[0][task._rows("train")])
+
+
+def moments(pixels: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of bytes, from their histogram: exact, and in little memory."""
     histogram = torch.zeros(256, dtype=torch.float64)
-    for rows in task._rows("train").split(_CHUNK):
-        histogram += torch.bincount(pixels[rows].flatten(), minlength=256)
+    for part in pixels.split(_CHUNK):
+        histogram += torch.bincount(part.flatten(), minlength=256)
     share = histogram / histogram.sum()
     levels = torch.arange(256, dtype=torch.float64)
     mean = float(share @ levels)
