@@ -214,25 +214,28 @@ def test_what_is_half_written_keeps_another_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["hard.npz", "pathfinder32"])
-def test_a_killed_run_leaves_whole_batches_only(tmp_path, name):
+@pytest.mark.parametrize(("name", "jobs"), [("easy.npz", 2), ("pathfinder32", 1)])
+def test_a_killed_run_leaves_whole_batches_only(tmp_path, name, jobs):
     """SIGKILL while batches are written; what has a final name is whole, and the next run completes the rest."""
     code = f"""if True:
         from pathlib import Path
         from multistable.tasks.pathfinder.compact import Origin
         from multistable.tasks.pathfinder.produce import produce, store_for
         from multistable.tasks.pathfinder.settings import settings
-        for _ in produce(store_for(Path({str(tmp_path / name)!r})), Origin(settings("easy"), 0, 2000, batch=50)):
+        origin = Origin(settings("easy"), 0, 2000, batch=50)
+        for _ in produce(store_for(Path({str(tmp_path / name)!r})), origin, jobs={jobs}):
             print("batch", flush=True)
     """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment())
     assert process.stdout is not None
     for _ in range(4):
         process.stdout.readline()
+    workers = children(process.pid)
     time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
+    wait_for_end(workers)
     origin = Origin(settings("easy"), 0, 2000, batch=50)
     store = store_for(tmp_path / name)
     done = [batch for batch in range(40) if store.has(origin, batch)]
@@ -244,6 +247,27 @@ def test_a_killed_run_leaves_whole_batches_only(tmp_path, name):
     assert np.array_equal(images, render(glyphs(origin.settings), whole))
     assert np.array_equal(labels, whole.label)
     assert [p for p in tmp_path.rglob("*") if p.name.startswith(".")] == []
+
+
+def children(pid: int) -> list[Path]:
+    """Folders of the child processes in /proc; none where there is no /proc."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [Path("/proc") / child for child in listed.read_text().split()] if listed.exists() else []
+
+
+def running(process: Path) -> bool:
+    try:
+        return ") Z " not in (process / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for_end(processes: list[Path], seconds: float = 20) -> None:
+    """Workers of a killed run end by themselves; otherwise they would wait for work for ever."""
+    end = time.monotonic() + seconds
+    while left := [p for p in processes if running(p)]:
+        assert time.monotonic() < end, f"still there: {left}"
+        time.sleep(0.05)
 
 
 def test_origin_survives_json():

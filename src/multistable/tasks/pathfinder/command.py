@@ -53,7 +53,7 @@ def generate(
             for images in produce(store_for(out), origin, jobs=jobs):
                 progress.advance(bar, images)
     typer.echo(f"{origin}: {out}")
-    if out == compact_file(level, size) and distractors is None:
+    if out == compact_file(level, size) and distractors is None and count >= 10:
         typer.echo(Pathfinder(level, size, images=count).report())  # pyright: ignore[reportArgumentType]
 
 

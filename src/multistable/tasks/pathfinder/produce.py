@@ -3,12 +3,14 @@
 A *store* says where images go. It remembers the origin of what it holds, so that a resumed run cannot mix two sets.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
 from multistable.tasks.pathfinder import compact, lra
@@ -65,7 +67,7 @@ def _run(store: Store, origin: Origin, batches: list[int], jobs: int) -> Iterato
             store.add(origin, batch)
             yield batch
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         futures = {pool.submit(store.add, origin, batch): batch for batch in batches}
         try:
             for future in as_completed(futures):
@@ -73,6 +75,18 @@ def _run(store: Store, origin: Origin, batches: list[int], jobs: int) -> Iterato
                 yield futures[future]
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the parent has been killed, instead of waiting for work for ever."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _batch_count(origin: Origin, batch: int) -> int:
