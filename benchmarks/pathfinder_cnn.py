@@ -71,8 +71,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--blocks", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--peak", type=float, default=2e-3, help="learning rate")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--peak", type=float, default=1e-3, help="learning rate")
     parser.add_argument("--epoch-images", type=int, default=160_000, help="images between two tests")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -99,13 +99,6 @@ def main() -> None:
         print(json.dumps({**state, "test accuracy": round(found, 4)}), flush=True)
 
 
-def turned(x: Tensor) -> Tensor:
-    """A batch of images turned by quarters and mirrored at random: the labels stay, and memorising takes longer."""
-    way = int(torch.randint(8, ()))
-    x = torch.rot90(x, way % 4, (1, 2))
-    return x.flip(2) if way >= 4 else x
-
-
 def run_epoch(model, optimiser, x: Tensor, y: Tensor, train: Tensor, state: dict, options) -> None:
     """The next so many training images in an order that the number of images seen decides; cosine over the minutes."""
     torch.manual_seed(state["seen"])
@@ -117,7 +110,7 @@ def run_epoch(model, optimiser, x: Tensor, y: Tensor, train: Tensor, state: dict
         for group in optimiser.param_groups:
             group["lr"] = rate
         with torch.autocast(options.device.split(":")[0], torch.bfloat16, enabled=options.device != "cpu"):
-            loss = F.cross_entropy(model(turned(x[batch])), y[batch])
+            loss = F.cross_entropy(model(x[batch]), y[batch])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
