@@ -189,7 +189,7 @@ def test_reverse_is_forward_on_turned_time(name):
 def test_gradients_equal_those_of_steps(name):
     """The scans have hand-written gradients, the steps are differentiated by autograd."""
     if name == "hysteresis":
-        pytest.skip("its surrogate follows the stored bit, which a single step does not hand on; see test_hysteresis.py")
+        pytest.skip("its surrogate follows the stored bit, which a single step cannot hand on")
     cell = make(name)
     x, h0 = random_batch(cell)
     weights = torch.randn(B, T, cell.feature_size, dtype=torch.float64)

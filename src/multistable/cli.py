@@ -20,6 +20,7 @@ import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from multistable.paper.command import figure  # noqa: E402
+from multistable.tasks.pathfinder import command as pathfinder  # noqa: E402
 from multistable.training.command import train  # noqa: E402
 
 __all__ = ["app", "main"]
@@ -55,6 +56,13 @@ def demo(
 
 app.command()(train)
 app.command()(figure)
+
+data = typer.Typer(help="Make data sets, and look at them.", no_args_is_help=True)
+show = typer.Typer(help="Draw a sheet of samples with their labels.", no_args_is_help=True)
+data.command("pathfinder")(pathfinder.generate)
+show.command("pathfinder")(pathfinder.show)
+data.add_typer(show, name="show")
+app.add_typer(data, name="data")
 
 
 @app.command()

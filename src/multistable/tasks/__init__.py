@@ -4,6 +4,7 @@ from multistable.tasks.base import Classification, Regression, Samples, Split, S
 from multistable.tasks.copy_first import CopyFirst
 from multistable.tasks.hold_bit import HoldBit
 from multistable.tasks.mnist import MNIST
+from multistable.tasks.pathfinder import Pathfinder
 
 __all__ = [
     "MNIST",
@@ -11,6 +12,7 @@ __all__ = [
     "Classification",
     "CopyFirst",
     "HoldBit",
+    "Pathfinder",
     "Regression",
     "Samples",
     "Split",
@@ -18,5 +20,5 @@ __all__ = [
     "Task",
 ]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (HoldBit, CopyFirst, MNIST)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (HoldBit, CopyFirst, MNIST, Pathfinder)}
 """The tasks by the name that the command line and the result files use."""

@@ -21,7 +21,8 @@ __all__ = ["train"]
 
 TASK_HELP = (
     "What to learn. hold-bit: output the first input, +1 or -1, after many zeros. copy-first: output the first of many "
-    "random numbers. mnist: read digits pixel by pixel, in a fixed random order."
+    "random numbers. mnist: read digits pixel by pixel, in a fixed random order. pathfinder: say whether a dashed line "
+    "joins two dots (make the images with 'multistable data pathfinder')."
 )
 CELL_HELP = (
     f"The recurrent cell: {', '.join(CELLS)}. Several names separated by commas are one per block: 'lru,lru,bmru'."
@@ -80,6 +81,9 @@ def train(
         bool | None,
         typer.Option("--permuted/--in-order", help="mnist: the order of the pixels.", rich_help_panel=TASK),
     ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="pathfinder: easy, intermediate or hard.", rich_help_panel=TASK)
+    ] = None,
     longer: Annotated[str, typer.Option(help="Also test at these lengths: '1000,10000'.", rich_help_panel=TASK)] = "",
     device: Annotated[
         str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.", rich_help_panel=MACHINE)
@@ -103,7 +107,7 @@ def train(
     Several GPUs: accelerate launch -m multistable train TASK ...
     """
     sizes = {"blocks": blocks, "d_model": d_model, "d_state": d_state, "epochs": epochs, "batch_size": batch_size}
-    settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted}
+    settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted, "level": level}
     try:
         chosen = adjust(preset(task, scale), sizes, settings, learning_rate)
         processes = Processes.join(device)

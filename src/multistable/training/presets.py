@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from multistable.models import ModelConfig, PositionConfig
-from multistable.tasks import MNIST, CopyFirst, HoldBit, Task
+from multistable.tasks import MNIST, CopyFirst, HoldBit, Pathfinder, Task
 from multistable.training.config import Run, Schedule
 
 __all__ = ["SCALES", "Preset", "Scale", "make_run", "preset"]
@@ -30,6 +30,7 @@ class Preset:
     schedule: Schedule
     position_dim: int = 0
     """Dimensions of the position encoding, for the cells that take one; 0 for none."""
+    bidirectional: bool = False
 
 
 PRESETS: dict[tuple[str, Scale], Preset] = {
@@ -47,6 +48,11 @@ PRESETS: dict[tuple[str, Scale], Preset] = {
     ("mnist", "smoke"): Preset(MNIST(0, True, 320, 100), 1, 16, 16, 2, 32, SHORT, 16),
     ("mnist", "small"): Preset(MNIST(0, True, 4_000, 1_000), 2, 64, 64, 8, 64, SHORT, 16),
     ("mnist", "paper"): Preset(MNIST(), 2, 256, 256, 100, 256, PAPER, 16),
+    # Table "Training parameters used in section Pathfinder"; of its depths and widths one block of 256 units. The
+    # images come from `multistable data pathfinder`.
+    ("pathfinder", "smoke"): Preset(Pathfinder("easy", images=320), 1, 16, 16, 2, 32, SHORT, 16, True),
+    ("pathfinder", "small"): Preset(Pathfinder("easy", images=4_000), 1, 64, 64, 8, 64, SHORT, 16, True),
+    ("pathfinder", "paper"): Preset(Pathfinder(), 1, 256, 256, 100, 256, PAPER, 16, True),
 }
 
 
@@ -73,6 +79,7 @@ def make_run(chosen: Preset, cells: tuple[str, ...], dropout: float = 0.0, **cha
         d_state=chosen.d_state,
         pooling=task.pooling,
         position=position,
+        bidirectional=chosen.bidirectional,
         dropout=dropout,
     )
     schedule = replace(chosen.schedule, warmup_epochs=chosen.epochs / 10)
