@@ -53,7 +53,8 @@ def test_options_reach_the_run(tmp_path):
     [
         (
             "adding",
-            "task must be one of copy-first, hold-bit, mnist and scale one of smoke, small, paper, got 'adding'",
+            "task must be one of copy-first, hold-bit, mnist, pathfinder and scale one of smoke, small, paper, "
+            "got 'adding'",
         ),
         ("hold-bit --noise 0.1", "the task hold-bit has no --noise"),
         ("mnist --length 5", "the task mnist has no --length"),

@@ -57,7 +57,9 @@ def test_what_does_not_fit_is_refused(changes, message):
 
 def test_unknown_task_in_json_is_refused():
     values = copy_first_run().to_dict()
-    with pytest.raises(ValueError, match=r"task\.name must be one of 'hold-bit', 'copy-first', 'mnist', got 'adding'"):
+    with pytest.raises(
+        ValueError, match=r"task\.name must be one of 'hold-bit', 'copy-first', 'mnist', 'pathfinder', got 'adding'"
+    ):
         Run.from_dict({**values, "task": {"name": "adding"}})
 
 

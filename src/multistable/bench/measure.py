@@ -6,6 +6,7 @@ memory costs several times the arithmetic. Memory: the growth of the resident se
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -47,5 +48,7 @@ def peak_rss() -> int:
 def peak_bytes_of(module: str, *args: object) -> int:
     """Run ``python -m module args`` in a process of its own; the last line it prints is a number of bytes."""
     command = [sys.executable, "-m", module, *map(str, args)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    here = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": here}  # the same code, installed or not
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return int(json.loads(result.stdout.splitlines()[-1]))

@@ -1,0 +1,34 @@
+"""README.md: its generated blocks are up to date, its example runs, the files that the documents name exist."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_generated_blocks_are_up_to_date():
+    result = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_example_runs(tmp_path):
+    [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(example.strip().splitlines()) <= 12
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    names = runpy.run_path(str(script))
+    assert names["output"].shape == (32, 1000, 64)
+    assert names["y"].shape == (32, 64)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if "://" not in link:
+            assert (document.parent / link).exists(), f"{document.name} links to {link}"

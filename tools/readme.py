@@ -1,0 +1,101 @@
+"""Write the generated blocks of README.md: the tour from the files' docstrings, the tables from the results.
+
+python tools/readme.py            rewrite the blocks
+python tools/readme.py --check    say whether they are up to date
+"""
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+SOURCE = ROOT / "src" / "multistable"
+TOUR = (
+    "surrogate.py",
+    "ops/reference.py",
+    "ops/portable.py",
+    "ops/cpu.py",
+    "ops/triton_latch.py",
+    "ops/triton_latch_backward.py",
+    "ops/triton_linear.py",
+    "ops/dispatch.py",
+    "ops/library.py",
+    "cells/recurrent.py",
+    "cells/bmru.py",
+    "cells/lru.py",
+    "cells/hybrid.py",
+    "cells/hysteresis.py",
+    "cells/mru.py",
+    "cells/clocked.py",
+    "dynamics/equilibria.py",
+    "introspect.py",
+    "models/block.py",
+    "models/sequence.py",
+    "tasks/base.py",
+    "training/loop.py",
+    "paper/theory_figures.py",
+    "cli.py",
+)
+
+
+def first_line(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+
+
+def tour() -> str:
+    lines = [f"| [`{name}`](src/multistable/{name}) | {first_line(SOURCE / name)} |" for name in TOUR]
+    return "\n".join(["| file in `src/multistable` | what it is |", "|---|---|", *lines])
+
+
+def results(file: str) -> str:
+    """A benchmark's rows as a table; the machine and the commit below it."""
+    content = json.loads((ROOT / "benchmarks" / "results" / file).read_text())
+    lines = ["| what | B x T x N | dtype | time | against | ratio | goal |", "|---|---|---|---|---|---|---|"]
+    for row in content["rows"]:
+        unit = next(u for u in ("ms", "us", "KiB", "us/step") if u in row)
+        sign = "≤" if row["kind"] == "cost" else "≥"
+        goal = "" if row["goal"] is None else f"{sign} {row['goal']:.3g}{'' if row['reached'] else ' (missed)'}"
+        ratio = f"{row['ratio']:.2f}" + {"cost": "", "gain": " x faster", "share": " of copy"}[row["kind"]]
+        if unit == "us/step":  # a rate: millions of timesteps per second
+            ratio, against, time = f"{row['ratio']:.1f} M timesteps/s", "", f"{row[unit]:.3g} us/step"
+        else:
+            against, time = f"{row['baseline']} {row[f'baseline_{unit}']:.3g} {unit}", f"{row[unit]:.3g} {unit}"
+        shape = " x ".join(map(str, row["shape"]))
+        lines.append(f"| {row['name']} | {shape} | {row['dtype']} | {time} | {against} | {ratio} | {goal} |")
+    machine = content["machine"]
+    where = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
+    lines.append(f"\n{where}, torch {machine['torch']}, commit `{machine['commit'][:12]}`, {machine['date'][:10]}.")
+    if "note" in content:
+        lines[-1] += f" {content['note']}"
+    return "\n".join(lines)
+
+
+BLOCKS = {
+    "tour": tour,
+    "cpu": lambda: results("cpu.json"),
+    "gpu": lambda: results("nvidia-h200.json"),
+}
+
+
+def update(text: str) -> str:
+    for name, make in BLOCKS.items():
+        pattern = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- end {name} -->)", re.DOTALL)
+        text, count = pattern.subn(lambda match, make=make: match[1] + make() + match[2], text)
+        if count != 1:
+            raise SystemExit(f"README.md must have one block '<!-- {name} -->', has {count}")
+    return text
+
+
+def main() -> None:
+    before = README.read_text()
+    after = update(before)
+    if "--check" in sys.argv:
+        raise SystemExit(0 if before == after else "README.md is out of date: run python tools/readme.py")
+    README.write_text(after)
+
+
+if __name__ == "__main__":
+    main()
