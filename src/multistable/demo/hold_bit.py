@@ -11,7 +11,8 @@ came from the start and all parameters learned at one rate (29 of 50 with length
   the value held, and the gate's gradient ``G (value - h_prev)`` is zero; in a sequence of two steps it is not.
 - the gates learn ten times faster than the level of the state and the read-out.
 
-With both, 198 of 200 seeds learn within the 500 steps (seeds 0 to 49 all; of the two others one dies, one is slow).
+With both, 198 of 200 seeds learn within the 500 steps (seeds 0 to 49 all; of the two others one dies, one is slow). Of
+seeds 0 to 49, all LRU units learn 10 steps and none holds the bit for 1,000; 46 GRU units learn, and all of them hold.
 """
 
 import time

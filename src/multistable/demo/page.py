@@ -113,14 +113,15 @@ def copy_table(copies: dict[str, copy_first.Outcome]) -> str:
 
 def machine_table(copies: dict[str, copy_first.Outcome], seconds: float) -> str:
     facts = describe()
-    commit = f"{(facts['commit'] or 'unknown')[:12]}{' with changes' if facts['dirty'] else ''}"
-    trained = sorted({str(outcome.result["git"])[:12] for outcome in copies.values()})
+    commit = f"{facts['commit'] or 'unknown'}{'+changes' if facts['dirty'] else ''}"
+    trained = sorted({outcome.result["git"] or "unknown" for outcome in copies.values()})
     rows = {
         "processor": f"{facts['processor']}, {facts['cores']} cores, threads used: {facts['threads']}",
         "system": facts["platform"],
         "versions": f"Python {facts['python']}, torch {facts['torch']}, numba {facts['numba']}, "
         f"multistable {facts['multistable']}",
-        "commit": f"{commit}; copy-first was trained at {', '.join(trained)}",
+        "commit": commit,
+        "of the copy-first runs": ", ".join(trained),
         "date": facts["date"],
         "seconds": f"{seconds:.0f} for this call; finished runs in its folder are not trained again",
     }
