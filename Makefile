@@ -1,5 +1,5 @@
 # Each target sets up all it needs in .venv; Python >= 3.11, pip and make are enough.
-#   make demo    teach a unit one bit and test its memory up to a million steps
+#   make demo    teach three cells to remember, test how long they do, and draw it: ends in demo/index.html
 #   make test    all tests      make check   lint, format, types      make test-gpu   the tests that need a GPU
 #   make bench   speed on this CPU, into benchmarks/results/cpu.json
 

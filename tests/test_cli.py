@@ -29,12 +29,18 @@ def test_info_names_the_backend_and_the_reason() -> None:
         assert words in result.stdout
 
 
-def test_demo_says_where_its_picture_is(tmp_path: Path) -> None:
-    result = run("-m", "multistable", "demo", "--steps", "1", cwd=tmp_path)
+def test_demo_help_says_what_it_does() -> None:
+    result = run("-m", "multistable", "demo", "--help")
     assert result.returncode == 0, result.stderr
-    assert "1,000,000" in result.stdout
-    assert str(Path("demo", "hold_bit.png")) in result.stdout
-    assert (tmp_path / "demo" / "hold_bit.png").exists()
+    for words in ("BMRU, LRU and GRU", "--folder", "--seed"):
+        assert words in result.stdout
+
+
+def test_demo_refuses_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    result = run("-m", "multistable", "demo", "--folder", "taken", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == ["error: [Errno 17] File exists: 'taken'"]
 
 
 def test_bench_refuses_an_unknown_device(tmp_path: Path) -> None:
