@@ -7,8 +7,8 @@ row (constants, absent tensors).
 their steps, counted in the order of the loop. The BMRU's rows stay whole because half rows are slower than whole ones:
 its forward at (1, 65536, 256) on one core takes 5.4 ms for all units and 11 ms for half of them.
 
-The inner loops read slices that start at 0. With indices into the flat array, which numba checks for being negative, the
-forward takes 49 ms instead of 20 ms at (32, 1024, 256) in float32 on one core (``torch.add``: 17.5 ms).
+The inner loops read slices that start at 0. With indices into the flat array, which numba checks for being negative,
+the forward takes 49 ms instead of 20 ms at (32, 1024, 256) in float32 on one core (``torch.add``: 17.5 ms).
 """
 
 import numpy as np
