@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.cells import sequences
-from multistable.cells.recurrent import Recurrent, check_sizes
+from multistable.cells.recurrent import Recurrent
 from multistable.ops import bmru_layer, bmru_step
+from multistable.sizes import check_sizes
 
 __all__ = ["BMRU", "BMRUCell"]
 
@@ -221,7 +222,7 @@ class BMRUCell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(input_size=input_size, hidden_size=hidden_size)
+        check_sizes(1, input_size=input_size, hidden_size=hidden_size)
         check_alpha_surr(alpha_surr)
         self.input_size = input_size
         self.hidden_size = hidden_size

@@ -9,14 +9,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from multistable.cells import sequences
 from multistable.ops.dispatch import check_name
+from multistable.sizes import check_sizes
 
-__all__ = ["Part", "Recurrent", "check_sizes"]
-
-
-def check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a positive integer, got {size!r}")
+__all__ = ["Part", "Recurrent"]
 
 
 class Part(NamedTuple):
@@ -64,7 +59,7 @@ class Recurrent(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        check_sizes(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
         check_name(backend)
