@@ -51,8 +51,9 @@ def bmru_scan(
         backend: ``"auto"``, or a name of :data:`BACKENDS`.
 
     Returns:
-        ``h [B, T, N]`` in the dtype of ``cand``: the same bits from every backend. Gradients of ``cand``, ``beta``,
-        ``alpha`` and ``h0`` are complete; a NaN in ``cand`` or ``beta`` writes NaN.
+        ``h [B, T, N]`` in the dtype of ``cand``: the same bits from every backend; a NaN in ``cand`` or ``beta`` writes
+        NaN. Gradients of ``cand``, ``beta``, ``alpha`` and ``h0`` are complete. They are sums, equal to rounding: the
+        backend and, on the CPU, the number of torch's threads decide the order of their terms.
     """
     check_name(backend)
     check_bmru(cand, beta, alpha, h0, reset)
