@@ -76,7 +76,7 @@ def _register(
 
 
 def _refuse_twice(ctx: Any, *grads: Tensor) -> None:
-    raise RuntimeError("the compiled scans have no second derivative; backend='reference' has")
+    raise RuntimeError("this scan has no second derivative; backend='reference' has")
 
 
 def _backend(name: str, x: Tensor) -> Any:
