@@ -32,7 +32,13 @@ def uninitialised_memory_is_nan() -> Iterator[None]:
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the compiled backend hand even small parts to its threads."""
+    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_PART", 1 << 12)
+
+
+@pytest.fixture
+def two_threads(small_parts: None) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

@@ -3,17 +3,14 @@
 import pytest
 import torch
 
-from multistable.ops import bmru_scan, cpu
+from backends import DTYPES
+from gradients import gradients as gradients_of
+from multistable.ops import bmru_layer, bmru_scan, cpu
+from nasty import VALUES, bmru_inputs
+from tolerances import assert_close, assert_same_bits
 
-SHAPE = 1, 2048, 40  # above the size from which several threads work
-
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+SHAPE = 1, 2048, 40
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def gradients(inputs: list[torch.Tensor], reset: torch.Tensor | None, grad: torch.Tensor, backend: str) -> tuple:
@@ -40,3 +37,43 @@ def test_parts_of_time_do_not_show(write_rate: float, with_reset: bool) -> None:
     torch.testing.assert_close(h, wanted, rtol=0, atol=0, equal_nan=True)
     for got, want in zip(grads, wanted_grads, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-10, equal_nan=True)
+
+
+def layer(cand, beta, alpha, h0, reset, *, reverse, backend):
+    options = {"alpha_surr": 1.0, "reset": reset, "reverse": reverse, "time_major": False, "backend": backend}
+    return bmru_layer(torch.cat([cand, beta], dim=-1), alpha, h0, **options)
+
+
+@pytest.mark.parametrize("shape", [(1, 17, 5), (1, 3, 9), (2, 65, 3)], ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("values", VALUES)
+def test_parts_of_time_on_nasty_input(monkeypatch, values, dtype, reverse, shape):
+    """Forwards and backwards in time, down to parts of one step."""
+    monkeypatch.setattr(cpu, "_SMALLEST_PART", 1)
+    torch.set_num_threads(3)
+    inputs = bmru_inputs(dtype, values, shape=shape)
+    assert len(cpu._spans_of_steps(inputs["cand"])) > shape[0]
+    states = [layer(**inputs, reverse=reverse, backend=backend) for backend in ("cpu", "portable")]
+    for got, want in zip(*states, strict=True):
+        assert_same_bits(got, want)
+
+    if values not in ("huge", "infinite", "infinite_state") and dtype == torch.float64:
+        names = [name for name in ("cand", "beta", "alpha", "h0") if inputs[name] is not None]
+        of = {"inputs": inputs, "names": names, "through": (0, 1)}
+        got, want = (
+            gradients_of(lambda b=backend, **x: layer(**x, reverse=reverse, backend=b), **of)
+            for backend in ("cpu", "portable")
+        )
+        for name in names:
+            assert_close(got[name], want[name], name)
+
+
+@pytest.mark.parametrize("B", [1, 8])
+def test_gradients_that_keep_a_graph(B: int) -> None:
+    """With ``create_graph`` the incoming gradient requires a gradient itself, in threads that do not know of it."""
+    inputs = bmru_inputs(torch.float32, shape=(B, 2048, 40))
+    inputs["cand"].requires_grad_()
+    h, h_last = layer(**inputs, reverse=False, backend="cpu")
+    (grad,) = torch.autograd.grad((h**3).sum() + (h_last**2).sum(), inputs["cand"], create_graph=True)
+    assert grad.requires_grad

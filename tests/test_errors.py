@@ -16,11 +16,13 @@ INTEGER = lambda x: x.int()  # noqa: E731
 COMPLEX = lambda x: x.to(torch.complex64)  # noqa: E731
 META = lambda x: x.to("meta")  # noqa: E731
 FLAT = lambda x: x.flatten()  # noqa: E731
+QUARTER = lambda x: x.to(torch.float8_e5m2)  # noqa: E731
 
 WRONG_BMRU = [
     ("cand", FLAT, r"cand must have shape \[B, T, N\], got \[255\]"),
     ("cand", INTEGER, r"cand must be floating point, got torch.int32"),
     ("cand", COMPLEX, r"cand must be floating point, got torch.complex64"),
+    ("cand", QUARTER, r"cand must have 16, 32 or 64 bits per number, got torch.float8_e5m2"),
     ("beta", SHORT, r"beta must have shape \[3, 17, 5\] .*, got \[3, 16, 5\]"),
     ("beta", DOUBLE, r"beta must have cand's dtype torch.float32, got torch.float64"),
     ("beta", META, r"beta must be on cpu .*, got meta"),
@@ -126,6 +128,9 @@ def test_bmru_refuses_constructor_arguments(options, message):
         ({"input": torch.zeros(7, 2, 4)}, r"input must have 3 features \(input_size\), got 4"),
         ({"hx": torch.zeros(1, 2, 4)}, r"h_0 must have shape \[1, 2, 5\] .*, got \[1, 2, 4\]"),
         ({"hx": torch.zeros(2, 2, 5)}, r"h_0 must have shape \[1, 2, 5\] .*, got \[2, 2, 5\]"),
+        ({"hx": torch.zeros(1, 2, 5, device="meta")}, r"h_0 must be on cpu like the input, got meta"),
+        ({"hx": torch.zeros(1, 2, 5, dtype=torch.int32)}, r"h_0 must be floating point, got torch.int32"),
+        ({"hx": (torch.zeros(1, 2, 5),) * 2}, r"h_0 must be one tensor, got tuple"),
         ({"input": torch.zeros(7, 3), "hx": torch.zeros(1, 1, 5)}, r"h_0 must have 2 dimensions for unbatched input"),
         ({"reset": torch.zeros(2, 7, dtype=torch.bool)}, r"reset must be boolean of shape \[7, 2\], .* \[2, 7\]"),
         ({"reset": torch.zeros(7, 2)}, r"reset must be boolean of shape \[7, 2\], got torch.float32"),
@@ -138,7 +143,7 @@ def test_bmru_refuses_constructor_arguments(options, message):
     ],
 )
 def test_bmru_refuses_input(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         BMRU(3, 5)(**({"input": torch.zeros(7, 2, 3)} | arguments))
 
 
@@ -159,6 +164,10 @@ def test_step_refuses():
 
 
 def test_bmru_cell_refuses():
+    with pytest.raises(ValueError, match="input_size must be a positive integer, got 0"):
+        BMRUCell(0, 5)
+    with pytest.raises(ValueError, match="alpha_surr must not be negative, got nan"):
+        BMRUCell(3, 5, alpha_surr=float("nan"))
     cell = BMRUCell(3, 5)
     with pytest.raises(ValueError, match=r"input must have shape \[B, 3\] or \[3\], got \[2, 4\]"):
         cell(torch.zeros(2, 4))

@@ -163,5 +163,4 @@ def test_bmru_scan_by_hand(backend, dtype):
 @pytest.mark.parametrize("shape", [(1, 17, 4097), (5, 17, 1025)], ids=shape_ids)
 def test_bmru_scan_large_enough_for_threads(backend, shape):
     inputs = bmru_inputs(torch.float32, shape=shape)
-    assert inputs["cand"].numel() > 2**16
     assert_same_bits(bmru_scan(**inputs, backend=backend), bmru_scan(**inputs, backend="reference"))

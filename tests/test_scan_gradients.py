@@ -214,5 +214,4 @@ def test_latch_scan_gradient_is_that_of_the_formulas(argument, backend):
 @pytest.mark.parametrize("shape", [(1, 17, 4097), (5, 17, 1025)], ids=shape_ids)
 def test_bmru_scan_gradient_large_enough_for_threads(backend, shape):
     inputs = bmru_inputs(torch.float64, shape=shape)
-    assert inputs["cand"].numel() > 2**16
     assert_gradients(bmru_scan, inputs, BMRU_ARGUMENTS, backend)

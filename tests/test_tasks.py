@@ -90,7 +90,7 @@ def test_streams_have_all_timesteps_and_one_beginning(task, length):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CopyFirst(length=0), "length must be an integer of at least 1, got 0"),
+        (lambda: CopyFirst(length=0), "length must be a positive integer, got 0"),
         (lambda: CopyFirst(noise=-1.0), "noise must be a standard deviation >= 0, got -1.0"),
         (lambda: HoldBit(train_samples=1), "train_samples must be an integer of at least 2, got 1"),
     ],

@@ -175,3 +175,10 @@ def test_bfloat16_trains_too(tmp_path):
 def test_a_batch_larger_than_the_training_set_is_refused(tmp_path, batch_size):
     with pytest.raises(ValueError, match=f"batch_size must not exceed the 180 training samples, got {batch_size}"):
         train_run(copy_first_run(batch_size=batch_size), tmp_path, QUIET)
+
+
+def test_stream_of_no_length_is_refused():
+    """It would have no output, and no error."""
+    run = copy_first_run()
+    with pytest.raises(ValueError, match="length must be a positive integer, got 0"):
+        evaluate_stream(run.task, build_model(run.model), 0, samples=5, seed=0)

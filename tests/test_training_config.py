@@ -129,3 +129,8 @@ def test_decay_shrinks_weights_by_rate_times_strength():
     for name, parameter in model.named_parameters():
         strength = 1e-4 if parameter in set(model.bmru_parameters()) else 0.05
         torch.testing.assert_close(parameter.detach(), before[name] * (1 - 0.1 * strength))
+
+
+def test_negative_learning_rate_is_refused():
+    with pytest.raises(ValueError, match=r"schedule\.peak must be a learning rate of at least 0, got -0\.1"):
+        Schedule(peak=-0.1)

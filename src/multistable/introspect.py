@@ -40,13 +40,20 @@ class GateStatistics:
 def gate_statistics(
     rnn: BMRU, input: Tensor, *, reset: Tensor | None = None, lengths: Tensor | None = None
 ) -> list[GateStatistics]:
-    """Gate statistics of each layer and direction of ``rnn`` on a batched input (dropout off).
+    """Gate statistics of each layer and direction of ``rnn`` (dropout off), forward before reverse.
+
+    ``input`` is batched, ``[T, B, D]`` or ``[B, T, D]`` as ``rnn`` wants it; ``reset`` and ``lengths`` as in a call.
 
     >>> rnn = BMRU(3, 8)
     >>> [layer] = gate_statistics(rnn, torch.randn(100, 4, 3))
     >>> layer.write_rate.shape
     torch.Size([8])
     """
+    if not isinstance(rnn, BMRU):
+        raise TypeError(f"rnn must be a BMRU, got {type(rnn).__name__}")
+    if not isinstance(input, Tensor) or input.ndim != 3:
+        got = list(input.shape) if isinstance(input, Tensor) else type(input).__name__
+        raise ValueError(f"input must be a batch, [T, B, D] or [B, T, D], got {got}")
     steps = sequences.Steps.of(input, rnn.batch_first, reset, lengths)
     sequences.initial_states(rnn, input, steps.B, None)
     count = input.shape[0] * input.shape[1] if steps.valid is None else int(steps.valid.sum())

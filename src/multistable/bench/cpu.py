@@ -89,7 +89,7 @@ def time_growth(lengths: Sequence[int], N: int, repeats: int) -> Iterator[Row]:
 
 def memory_growth(lengths: Sequence[int], N: int) -> Iterator[Row]:
     """Peak memory per timestep of the layer at B = 1, against that at STEADY: linear growth is a ratio of 1."""
-    for what, _ in _WORK.items():
+    for what in _WORK:
         peaks = {T: peak_bytes_of("multistable.bench.cpu", what, T, N) / T / 1024 for T in lengths}
         first = min(STEADY, lengths[-1])
         for T, kib in peaks.items():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from multistable.cells import sequences
 from multistable.cells.recurrent import Recurrent
 from multistable.ops import bmru_layer, bmru_step
+from multistable.sizes import check_sizes
 
 __all__ = ["BMRU", "BMRUCell"]
 
@@ -21,6 +22,11 @@ def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor) -> None
     if bias is not None:
         nn.init.uniform_(bias, -bound, bound)
     nn.init.ones_(alpha)
+
+
+def check_alpha_surr(alpha_surr: float) -> None:
+    if not alpha_surr >= 0:
+        raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
 
 
 class BMRU(Recurrent):
@@ -118,8 +124,7 @@ class BMRU(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
-        if alpha_surr < 0:
-            raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
+        check_alpha_surr(alpha_surr)
         self.alpha_surr = alpha_surr
         self.make_layers(device, dtype)
 
@@ -217,6 +222,8 @@ class BMRUCell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(1, input_size=input_size, hidden_size=hidden_size)
+        check_alpha_surr(alpha_surr)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
@@ -243,4 +250,7 @@ class BMRUCell(nn.Module):
         return bmru_step(cand, beta, self.alpha, hx, alpha_surr=self.alpha_surr)
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        words = [f"{self.input_size}, {self.hidden_size}"]
+        words += ["bias=False"] if not self.bias else []
+        words += [f"alpha_surr={self.alpha_surr!r}"] if self.alpha_surr != 1.0 else []
+        return ", ".join(words)

@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from multistable.cells import sequences
 from multistable.ops.dispatch import check_name
+from multistable.sizes import check_sizes
 
 __all__ = ["Part", "Recurrent"]
 
@@ -58,9 +59,7 @@ class Recurrent(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        check_sizes(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
         check_name(backend)
@@ -124,6 +123,8 @@ class Recurrent(nn.Module):
         lengths: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
         """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``."""
+        if hx is not None and not isinstance(hx, Tensor):
+            raise TypeError(f"h_0 must be one tensor, got {type(hx).__name__}")
         if isinstance(input, PackedSequence):
             return sequences.run_packed(self, input, hx, reset, lengths)
         if input.ndim == 2:

@@ -165,6 +165,10 @@ def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tenso
         raise ValueError(
             f"h_0 must have shape {[count, B, rnn.state_size]} (layers * directions, B, N), got {list(hx.shape)}"
         )
+    if not hx.is_floating_point():
+        raise TypeError(f"h_0 must be floating point, got {hx.dtype}")
+    if hx.device != x.device:
+        raise ValueError(f"h_0 must be on {x.device} like the input, got {hx.device}")
     return list(hx.unbind(0))
 
 

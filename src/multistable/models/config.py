@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from multistable.cells import CELLS
+from multistable.sizes import check_sizes
 
 __all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
 
@@ -69,10 +70,7 @@ class ModelConfig:
         unknown = [name for name in self.cells if name not in CELLS]
         if unknown or not self.cells:
             raise ValueError(f"cells must be names out of {', '.join(CELLS)}, one per block, got {self.cells!r}")
-        for name in ("d_input", "d_output", "d_model", "d_state"):
-            size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        check_sizes(1, d_input=self.d_input, d_output=self.d_output, d_model=self.d_model, d_state=self.d_state)
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
         if not 0 <= self.dropout < 1:

@@ -51,8 +51,9 @@ def bmru_scan(
         backend: ``"auto"``, or a name of :data:`BACKENDS`.
 
     Returns:
-        ``h [B, T, N]`` in the dtype of ``cand``: the same bits from every backend. Gradients of ``cand``, ``beta``,
-        ``alpha`` and ``h0`` are complete; a NaN in ``cand`` or ``beta`` writes NaN.
+        ``h [B, T, N]`` in the dtype of ``cand``: the same bits from every backend; a NaN in ``cand`` or ``beta`` writes
+        NaN. Gradients of ``cand``, ``beta``, ``alpha`` and ``h0`` are complete. They are sums, equal to rounding: the
+        backend and, on the CPU, the number of torch's threads decide the order of their terms.
     """
     check_name(backend)
     check_bmru(cand, beta, alpha, h0, reset)
@@ -71,6 +72,9 @@ def latch_scan(
             ``G_t (value_t - h_{t-1})``, with ``G_t`` the gradient that reaches ``h_t`` from all later steps.
         value: ``[B, T, N]``.
         h0, reset, backend: as in :func:`bmru_scan`.
+
+    Returns:
+        ``h [B, T, N]`` in the dtype of ``value``: the same bits from every backend.
     """
     check_name(backend)
     check_latch(write, value, h0, reset)
@@ -85,9 +89,12 @@ def linear_scan(
     """States of a linear recurrence, real or complex: ``h_t = a_t * h_{t-1} + b_t``.
 
     Args:
-        a: coefficients, ``[B, T, N]``, or ``[N]`` if they do not change in time.
+        a: coefficients, ``[B, T, N]`` in the dtype of ``b``, or ``[N]`` if they do not change in time.
         b: inputs, ``[B, T, N]``; complex if and only if ``a`` is.
-        h0, reset, backend: as in :func:`bmru_scan`.
+        h0, reset, backend: as in :func:`bmru_scan`; ``h0`` is complex if and only if ``b`` is.
+
+    Returns:
+        ``h [B, T, N]`` in the dtype of ``b``, equal to rounding from every backend.
     """
     check_name(backend)
     check_linear(a, b, h0, reset)

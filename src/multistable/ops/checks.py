@@ -5,6 +5,8 @@ from torch import Tensor
 
 __all__ = ["check_bmru", "check_latch", "check_linear"]
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     _check_sequence("cand", cand)
@@ -43,6 +45,8 @@ def _check_sequence(name: str, x: Tensor, complex_too: bool = False) -> None:
         raise ValueError(f"{name} must have shape [B, T, N], got {list(x.shape)}")
     if not (x.is_floating_point() or (complex_too and x.is_complex())):
         raise TypeError(f"{name} must be floating point{' or complex' if complex_too else ''}, got {x.dtype}")
+    if x.is_floating_point() and x.dtype not in _FLOATS:
+        raise TypeError(f"{name} must have 16, 32 or 64 bits per number, got {x.dtype}")
 
 
 def _check_same(name: str, x: Tensor, other_name: str, other: Tensor) -> None:

@@ -4,6 +4,10 @@ A part is some sequences of the batch. Where there are too few of them, the BMRU
 look back finds the state it starts from, because a unit forgets its past when it is written. The other recurrences are
 cut into groups of units.
 
+States do not depend on the cuts. Gradients do, by their rounding, where the BMRU is cut into steps: sums over time are
+then formed part by part, so they repeat bit for bit with the same number of threads only. Which thread takes which part
+never matters.
+
 The kernels (``cpu_kernels.py``) release the GIL and run on plain threads, as many as torch uses. numba's own parallel
 loops would bring OpenMP along, by which a forked DataLoader worker is killed.
 
@@ -32,8 +36,8 @@ __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "
 Rows = tuple[np.ndarray, int, int]  # flat array, stride of the batch, stride of time
 Span = tuple[int, int, int, int]  # sequences from and to, steps or units from and to
 _BITS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
-_SMALL = 1 << 16  # elements below which handing work to a second thread (about 50 us) costs more than it brings
-_PARTS_PER_THREAD = 4
+_PARTS_PER_THREAD = 4  # one each would leave all waiting for the last to begin
+_SMALLEST_PART = 1 << 18  # elements: a forward over so many takes 0.14 ms, handing out a part about 0.05 ms
 
 
 def bmru_forward(
@@ -44,18 +48,20 @@ def bmru_forward(
     c, b, levels = (_rows(_bits(x), h) for x in (cand, beta, alpha))
     flags, inf = _flags(reset), _infinity(h.dtype)
 
-    def scan(span: Span, start: Tensor | None, out: Rows) -> None:
-        kernels.bmru_forward(span, T, reverse, c, b, levels, _rows(_bits(start), h), flags, out, inf)
+    def scan(span: Span, start: Rows, out: Rows) -> None:
+        kernels.bmru_forward(span, T, reverse, c, b, levels, start, flags, out, inf)
 
     if spans[0][3] == T:
-        _take(spans, lambda p, span: scan(span, h0, out))
+        start = _rows(_bits(h0), h)
+        _take(spans, lambda p, span: scan(span, start, out))
         return
+    zeros = _rows(None, h)
     enter = _entering(
         spans, _or_zeros(h0, h, h.dtype), cand, beta, reset, reverse,
-        prelude=lambda span, state: scan(span, None, _rows(_bits(state), h)),
+        prelude=lambda span, state: scan(span, zeros, _rows(_bits(state), h)),
         join=lambda state, unknown, earlier: torch.where(unknown, earlier, state),
     )  # fmt: skip
-    _take(spans, lambda p, span: scan(span, enter[p], out))
+    _take(spans, lambda p, span: scan(span, _rows(_bits(enter[p]), h), out))
 
 
 def bmru_backward(
@@ -81,25 +87,27 @@ def bmru_backward(
     g, c, b, levels, start, states = (_rows(x, h, dtype) for x in (grad_h, cand, beta, alpha, h0, h))
     flags, out_c, out_b = _flags(reset), _rows(out_cand, h, dtype), _rows(out_beta, h, dtype)
 
-    def scan(span: Span, last: Tensor | None, out_c: Rows, out_b: Rows, d_alpha: Tensor, d_start: Tensor) -> None:
-        end, d_levels, d_first = (_rows(x, h, dtype) for x in (last, d_alpha, d_start))
-        saved = c, b, levels, start, flags, states
-        kernels.bmru_backward(span, T, reverse, slope, g, end, *saved, out_c, out_b, d_levels, d_first)
-
-    def prelude(span: Span, total: Tensor) -> None:
-        sink = h.new_empty(3, N, dtype=dtype)  # rows that every step overwrites
-        scan(span, None, _rows(sink[0], h, dtype), _rows(sink[1], h, dtype), sink[2], total)
+    def scan(span: Span, last: Rows, out_c: Rows, out_b: Rows, d_alpha: Tensor, d_start: Tensor) -> None:
+        saved, d_levels, d_first = (c, b, levels, start, flags, states), _rows(d_alpha, h), _rows(d_start, h)
+        kernels.bmru_backward(span, T, reverse, slope, g, last, *saved, out_c, out_b, d_levels, d_first)
 
     if spans[0][3] == T:
         grad_alpha, grad_h0 = (h.new_empty(h.shape[0], N, dtype=dtype) for _ in range(2))
-        _take(spans, lambda p, span: scan(span, grad_last, out_c, out_b, grad_alpha, grad_h0))
+        last = _rows(grad_last, h, dtype)
+        _take(spans, lambda p, span: scan(span, last, out_c, out_b, grad_alpha, grad_h0))
     else:
+        zeros = _rows(None, h, dtype)
+
+        def prelude(span: Span, total: Tensor) -> None:
+            sink = h.new_empty(3, N, dtype=dtype)  # rows that every step overwrites
+            scan(span, zeros, _rows(sink[0], h), _rows(sink[1], h), sink[2], total)
+
         enter = _entering(
             spans, _or_zeros(grad_last, h, dtype), cand, beta, reset, not reverse, prelude,
             join=lambda total, unknown, earlier: total + torch.where(unknown, earlier, 0.0),
         )  # fmt: skip
         grad_alpha, leaving = (h.new_empty(len(spans), N, dtype=dtype) for _ in range(2))
-        _take(spans, lambda p, span: scan(span, enter[p], out_c, out_b, grad_alpha[p], leaving[p]))
+        _take(spans, lambda p, span: scan(span, _rows(enter[p], h), out_c, out_b, grad_alpha[p], leaving[p]))
         grad_h0 = leaving[[p for p, span in enumerate(spans) if span[3] == T]]
     _hand_over(out_cand, grad_cand)
     _hand_over(out_beta, grad_beta)
@@ -178,13 +186,25 @@ def linear_backward(
     return grad_a if a.ndim == 3 else grad_a.sum(dim=0), grad_h0
 
 
+def _spans_of_sequences(h: Tensor, end: int) -> list[Span]:
+    """``h [B, T, N]`` in parts of some whole sequences each, up to step or unit ``end``; none if these are too few."""
+    B, parts = h.shape[0], _count_parts(h)
+    enough = min(parts, torch.get_num_threads()) <= B
+    return [(lo, hi, 0, end) for lo, hi in _cut(B, min(parts, B))] if enough else []
+
+
 def _spans_of_steps(h: Tensor) -> list[Span]:
-    """``h [B, T, N]`` in parts: some sequences each, or, where these are too few for all threads, some steps of one."""
+    """``h [B, T, N]`` in parts: some sequences each, or, where these are fewer than threads, some steps of one."""
     B, T, _ = h.shape
-    parts = _count_parts(h)
-    if parts <= B or torch.get_num_threads() <= B:
-        return [(lo, hi, 0, T) for lo, hi in _cut(B, min(parts, B))]
-    return [(b, b + 1, lo, hi) for b in range(B) for lo, hi in _cut(T, min(-(-parts // B), T))]
+    parts = min(-(-_count_parts(h) // B), T)
+    return _spans_of_sequences(h, T) or [(b, b + 1, lo, hi) for b in range(B) for lo, hi in _cut(T, parts)]
+
+
+def _spans_of_units(h: Tensor) -> list[Span]:
+    """``h [B, T, N]`` in parts: some sequences each, or, where these are fewer than threads, some units of all."""
+    B, _, N = h.shape
+    width = max(16, -(-N // min(_count_parts(h), torch.get_num_threads())))  # whole cache lines
+    return _spans_of_sequences(h, N) or [(0, B, lo, min(lo + width, N)) for lo in range(0, N, width)]
 
 
 def _entering(
@@ -222,19 +242,13 @@ def _entering(
 
 def _spread(kernel: Callable[..., None], h: Tensor, reverse: bool, *args: Any) -> None:
     """Run ``kernel`` over all of ``h [B, T, N]``, cut into spans of sequences or of units."""
-    B, T, N = h.shape
-    parts, threads = _count_parts(h), torch.get_num_threads()
-    if parts == 1 or threads <= B:
-        spans = [(lo, hi, 0, N) for lo, hi in _cut(B, min(parts, B))]
-    else:
-        width = max(16, -(-N // threads))  # whole cache lines
-        spans = [(0, B, lo, min(lo + width, N)) for lo in range(0, N, width)]
-    _take(spans, lambda p, span: kernel(span, T, reverse, *args))
+    _take(_spans_of_units(h), lambda p, span: kernel(span, h.shape[1], reverse, *args))
 
 
 def _count_parts(h: Tensor) -> int:
+    """How many parts keep all threads busy without any being small; one thread takes all at once."""
     threads = torch.get_num_threads()
-    return _PARTS_PER_THREAD * threads if h.numel() >= _SMALL and threads > 1 else 1
+    return 1 if threads == 1 else max(1, min(_PARTS_PER_THREAD * threads, h.numel() // _SMALLEST_PART))
 
 
 def _cut(size: int, parts: int) -> list[tuple[int, int]]:
@@ -244,8 +258,8 @@ def _cut(size: int, parts: int) -> list[tuple[int, int]]:
 def _take(spans: list[Span], work: Callable[[int, Span], None]) -> None:
     """Do ``work`` on every span and its number; each thread takes the next when it is done with one.
 
-    One equal part for each thread would wait for the last to begin: torch's own threads spin for some milliseconds
-    after a parallel operation and keep ours from running.
+    ``work`` must not turn a tensor that may require a gradient into rows: these threads know nothing of the operator
+    around them, which keeps autograd out.
     """
     left = deque(enumerate(spans))
 
@@ -285,7 +299,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _rows(x: Tensor | None, like: Tensor, dtype: torch.dtype | None = None) -> Rows:
-    """``x`` of shape [B, T, N], [B, N] or [N] as rows; None is a row of zeros."""
+    """``x`` of shape [B, T, N], [B, N] or [N] as rows, cast to ``dtype`` if given; None is a row of zeros."""
     if x is None:
         x = torch.zeros(like.shape[-1], dtype=dtype or _BITS[like.itemsize])
     x = x if dtype is None else x.to(dtype)

@@ -1,20 +1,21 @@
-"""Compiled loops over time (numba), each for a span of sequences and units. ``cpu.py`` calls them.
+"""Compiled loops over time (numba), each for a span of sequences and of steps or units. ``cpu.py`` calls them.
 
 A tensor arrives as *rows*: ``(flat, stride of the batch, stride of time)``, units contiguous; a stride of 0 repeats a
 row (constants, absent tensors).
 
 ``span = (b_lo, b_hi, lo, hi)`` says which sequences a call handles and which of their units; for the BMRU, which of
-their steps, counted in the order of the loop. Cutting rows in two defeats the prefetcher: the BMRU forward at
-(1, 65536, 256) on one core takes 5.4 ms for all units and 11 ms for half of them.
+their steps, counted in the order of the loop. The BMRU's rows stay whole because half rows are slower than whole ones:
+its forward at (1, 65536, 256) on one core takes 5.4 ms for all units and 11 ms for half of them.
 
-The inner loops read slices that start at 0. An index that might be negative costs a check that stops LLVM from
-vectorising: forward 49 ms, sliced 20 ms at (32, 1024, 256) in float32 on one core (``torch.add``: 17.5 ms).
+The inner loops read slices that start at 0. With indices into the flat array, which numba checks for being negative,
+the forward takes 49 ms instead of 20 ms at (32, 1024, 256) in float32 on one core (``torch.add``: 17.5 ms).
 """
 
 import numpy as np
-from numba import njit
 
-_compile = njit(nogil=True, cache=True, error_model="numpy")  # x / 0 = inf as in IEEE, or the loops would branch
+from multistable.compiled import compiled
+
+_compile = compiled(error_model="numpy")  # x / 0 = inf as in IEEE, or the loops would branch
 
 
 @_compile

@@ -23,8 +23,51 @@ from multistable.ops.precision import wide
 _library = torch.library.Library("multistable", "DEF")
 
 
-def _define(schema: str, compute: Callable, fake: Callable, setup: Callable | None, backward: Callable) -> None:
-    """One operator: its schema, what it computes, the shapes of what it returns, and its gradient."""
+def _define(
+    name: str,
+    inputs: tuple[str, ...],
+    options: str,
+    scan: Callable,
+    scan_fake: Callable,
+    backward: Callable,
+    backward_fake: Callable,
+    unsaved: tuple[str, ...] = (),
+) -> None:
+    """The operator ``name``, its gradient ``name_backward``, and the shapes of what they return::
+
+        name           *inputs, h0, reset, *options, backend -> h, h_last
+        name_backward  grad_h, grad_last, *inputs, h0, reset, h, *options, backend -> gradients of *inputs and h0
+
+    The gradient does not get the inputs that are ``unsaved``.
+    """
+    tensors = (*inputs, "h0", "reset")
+    saved = [i for i, x in enumerate(tensors) if x not in unsaved]
+    declared = [f"Tensor{'?' if x in ('h0', 'reset') else ''} {x}" for x in tensors]
+    grads = ", ".join(["Tensor"] * (len(inputs) + 1))
+
+    def setup(ctx: Any, inputs: tuple, output: tuple) -> None:
+        ctx.save_for_backward(*(inputs[i] for i in saved), output[0])
+        ctx.options = inputs[len(tensors) :]
+        ctx.set_materialize_grads(False)
+
+    def differentiate(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
+        operator = getattr(torch.ops.multistable, f"{name}_backward")
+        found = operator(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+        wanted = (grad if needed else None for grad, needed in zip(found, ctx.needs_input_grad, strict=False))
+        return *wanted, None, *(None for _ in ctx.options)  # reset and options have no gradient
+
+    forward = f"{name}({', '.join(declared)}, {options}, str backend) -> (Tensor, Tensor)"
+    _register(forward, scan, scan_fake, differentiate, setup)
+    kept = ", ".join(declared[i] for i in saved)
+    schema = (
+        f"{name}_backward(Tensor? grad_h, Tensor? grad_last, {kept}, Tensor h, {options}, str backend) -> ({grads})"
+    )
+    _register(schema, backward, backward_fake, _refuse_twice)
+
+
+def _register(
+    schema: str, compute: Callable, fake: Callable, backward: Callable, setup: Callable | None = None
+) -> None:
     name = schema.partition("(")[0]
     _library.define(schema)
     _library.impl(name, compute, "CompositeExplicitAutograd")
@@ -33,7 +76,7 @@ def _define(schema: str, compute: Callable, fake: Callable, setup: Callable | No
 
 
 def _refuse_twice(ctx: Any, *grads: Tensor) -> None:
-    raise RuntimeError("the compiled scans have no second derivative; backend='reference' has")
+    raise RuntimeError("this scan has no second derivative; backend='reference' has")
 
 
 def _backend(name: str, x: Tensor) -> Any:
@@ -44,13 +87,15 @@ def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if x is None else x.to(dtype)
 
 
-def _without_absent(grads: tuple, ctx: Any, *optional: int) -> tuple:
-    """An input that was None or boolean takes no gradient."""
-    return tuple(None if i in optional and not ctx.needs_input_grad[i] else grad for i, grad in enumerate(grads))
+def _states_like(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Memory for all states of ``x [B, T, N]`` and for the last one."""
+    h = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return h, _state_like(h)
 
 
-def _state_like(h: Tensor) -> Tensor:
-    return h.new_empty(h.shape[0], h.shape[2])
+def _state_like(h: Tensor, h0: Tensor | None = None) -> Tensor:
+    """Memory for one state ``[B, N]``, in the dtype of ``h0`` if there is one."""
+    return h.new_empty(h.shape[0], h.shape[2], dtype=h.dtype if h0 is None else h0.dtype)
 
 
 def _last(h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
@@ -106,34 +151,28 @@ def _bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend):
     return h, _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, h)
 
 
-def _bmru_scan_fake(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend):
-    h = torch.empty_like(cand, memory_format=torch.contiguous_format)
-    return h, _state_like(h)
-
-
-def _bmru_scan_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
-    cand, beta, alpha, h0, reset, *ctx.options = inputs
-    ctx.save_for_backward(cand, beta, alpha, h0, reset, output[0])
-    ctx.set_materialize_grads(False)
-
-
-def _bmru_scan_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
-    grads = torch.ops.multistable.bmru_scan_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
-    return *_without_absent(grads, ctx, 3), None, None, None, None
-
-
 def _bmru_scan_backward(grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend):
     grad_cand, grad_beta = torch.empty_like(h), torch.empty_like(h)
-    out = grad_cand, grad_beta
     rest = _bmru_backward(
         grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend, grad_cand, grad_beta
     )
-    return *out, *rest
+    return grad_cand, grad_beta, *rest
 
 
-def _bmru_scan_backward_fake(grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend):
-    start = _state_like(h) if h0 is None else torch.empty_like(h0, memory_format=torch.contiguous_format)
-    return torch.empty_like(h), torch.empty_like(h), torch.empty_like(alpha), start
+def _bmru_scan_backward_fake(grad_h, grad_last, cand, beta, alpha, h0, reset, h, *options):
+    return torch.empty_like(h), torch.empty_like(h), torch.empty_like(alpha), _state_like(h, h0)
+
+
+_BMRU_OPTIONS = "float alpha_surr, bool reverse"
+_define(
+    "bmru_scan",
+    ("cand", "beta", "alpha"),
+    _BMRU_OPTIONS,
+    _bmru_scan,
+    lambda cand, *_: _states_like(cand),
+    _bmru_scan_backward,
+    _bmru_scan_backward_fake,
+)
 
 
 def _batch_first(x: Any, time_major: bool) -> Any:
@@ -150,17 +189,6 @@ def _bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend
 def _bmru_layer_fake(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend):
     h = proj.new_empty(*proj.shape[:2], alpha.shape[0])
     return h, _state_like(_batch_first(h, time_major))
-
-
-def _bmru_layer_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
-    proj, alpha, h0, reset, *ctx.options = inputs
-    ctx.save_for_backward(proj, alpha, h0, reset, output[0])
-    ctx.set_materialize_grads(False)
-
-
-def _bmru_layer_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
-    grads = torch.ops.multistable.bmru_layer_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
-    return *_without_absent(grads, ctx, 2), None, None, None, None, None
 
 
 def _bmru_layer_backward(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_surr, reverse, time_major, backend):
@@ -183,8 +211,18 @@ def _bmru_layer_backward(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_sur
 
 
 def _bmru_layer_backward_fake(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_surr, reverse, time_major, backend):
-    start = _state_like(_batch_first(h, time_major)) if h0 is None else h0.new_empty(h0.shape)
-    return proj.new_empty(proj.shape), torch.empty_like(alpha), start
+    return proj.new_empty(proj.shape), torch.empty_like(alpha), _state_like(_batch_first(h, time_major), h0)
+
+
+_define(
+    "bmru_layer",
+    ("proj", "alpha"),
+    f"{_BMRU_OPTIONS}, bool time_major",
+    _bmru_layer,
+    _bmru_layer_fake,
+    _bmru_layer_backward,
+    _bmru_layer_backward_fake,
+)
 
 
 # --- latch ------------------------------------------------------------------------------------------------------------
@@ -204,22 +242,6 @@ def _latch_scan(write, value, h0, reset, reverse, backend):
         write, value = _as_gate(write, value)
         _backend(backend, value).latch_forward(write, value, h0, reset, h, reverse=reverse)
     return h, _last(h, h0, reverse)
-
-
-def _latch_scan_fake(write, value, h0, reset, reverse, backend):
-    h = torch.empty_like(value, memory_format=torch.contiguous_format)
-    return h, _state_like(h)
-
-
-def _latch_scan_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
-    write, value, h0, reset, *ctx.options = inputs
-    ctx.save_for_backward(write, value, h0, reset, output[0])
-    ctx.set_materialize_grads(False)
-
-
-def _latch_scan_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
-    grads = torch.ops.multistable.latch_scan_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
-    return *_without_absent(grads, ctx, 0, 2), None, None, None
 
 
 def _latch_scan_backward(grad_h, grad_last, write, value, h0, reset, h, reverse, backend):
@@ -245,9 +267,20 @@ def _latch_scan_backward(grad_h, grad_last, write, value, h0, reset, h, reverse,
     return grad_write, grad_value, grad_h0.to(h.dtype if h0 is None else h0.dtype)
 
 
-def _latch_scan_backward_fake(grad_h, grad_last, write, value, h0, reset, h, reverse, backend):
-    start = _state_like(h) if h0 is None else h0.new_empty(h0.shape)
-    return torch.empty_like(h) if write.is_floating_point() else h.new_empty(0), torch.empty_like(h), start
+def _latch_scan_backward_fake(grad_h, grad_last, write, value, h0, reset, h, *options):
+    grad_write = torch.empty_like(h) if write.is_floating_point() else h.new_empty(0)
+    return grad_write, torch.empty_like(h), _state_like(h, h0)
+
+
+_define(
+    "latch_scan",
+    ("write", "value"),
+    "bool reverse",
+    _latch_scan,
+    lambda write, value, *_: _states_like(value),
+    _latch_scan_backward,
+    _latch_scan_backward_fake,
+)
 
 
 # --- linear -----------------------------------------------------------------------------------------------------------
@@ -259,22 +292,6 @@ def _linear_scan(a, b, h0, reset, pairs, reverse, backend):
     if h.numel():
         _backend(backend, b).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
     return h, _last(h, h0, reverse)
-
-
-def _linear_scan_fake(a, b, h0, reset, pairs, reverse, backend):
-    h = torch.empty_like(b, memory_format=torch.contiguous_format)
-    return h, _state_like(h)
-
-
-def _linear_scan_setup(ctx: Any, inputs: tuple, output: tuple) -> None:
-    a, _, h0, reset, *ctx.options = inputs
-    ctx.save_for_backward(a, h0, reset, output[0])
-    ctx.set_materialize_grads(False)
-
-
-def _linear_scan_autograd(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
-    grads = torch.ops.multistable.linear_scan_backward(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
-    return *_without_absent(grads, ctx, 2), None, None, None, None
 
 
 def _linear_scan_backward(grad_h, grad_last, a, h0, reset, h, pairs, reverse, backend):
@@ -289,72 +306,17 @@ def _linear_scan_backward(grad_h, grad_last, a, h0, reset, h, pairs, reverse, ba
     return grad_a, grad_b, grad_h0.to(h.dtype if h0 is None else h0.dtype)
 
 
-def _linear_scan_backward_fake(grad_h, grad_last, a, h0, reset, h, pairs, reverse, backend):
-    start = _state_like(h) if h0 is None else h0.new_empty(h0.shape)
-    return a.new_empty(a.shape), torch.empty_like(h), start
+def _linear_scan_backward_fake(grad_h, grad_last, a, h0, reset, h, *options):
+    return a.new_empty(a.shape), torch.empty_like(h), _state_like(h, h0)
 
 
-_STATE = "Tensor? h0, Tensor? reset"
-_GRADS = "Tensor? grad_h, Tensor? grad_last"
-_BMRU = "float alpha_surr, bool reverse"
-
 _define(
-    f"bmru_scan(Tensor cand, Tensor beta, Tensor alpha, {_STATE}, {_BMRU}, str backend) -> (Tensor, Tensor)",
-    _bmru_scan,
-    _bmru_scan_fake,
-    _bmru_scan_setup,
-    _bmru_scan_autograd,
-)
-_define(
-    f"bmru_scan_backward({_GRADS}, Tensor cand, Tensor beta, Tensor alpha, {_STATE}, Tensor h, {_BMRU}, str backend)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    _bmru_scan_backward,
-    _bmru_scan_backward_fake,
-    None,
-    _refuse_twice,
-)
-_define(
-    f"bmru_layer(Tensor proj, Tensor alpha, {_STATE}, {_BMRU}, bool time_major, str backend) -> (Tensor, Tensor)",
-    _bmru_layer,
-    _bmru_layer_fake,
-    _bmru_layer_setup,
-    _bmru_layer_autograd,
-)
-_define(
-    f"bmru_layer_backward({_GRADS}, Tensor proj, Tensor alpha, {_STATE}, Tensor h, {_BMRU}, bool time_major,"
-    " str backend) -> (Tensor, Tensor, Tensor)",
-    _bmru_layer_backward,
-    _bmru_layer_backward_fake,
-    None,
-    _refuse_twice,
-)
-_define(
-    f"latch_scan(Tensor write, Tensor value, {_STATE}, bool reverse, str backend) -> (Tensor, Tensor)",
-    _latch_scan,
-    _latch_scan_fake,
-    _latch_scan_setup,
-    _latch_scan_autograd,
-)
-_define(
-    f"latch_scan_backward({_GRADS}, Tensor write, Tensor value, {_STATE}, Tensor h, bool reverse, str backend)"
-    " -> (Tensor, Tensor, Tensor)",
-    _latch_scan_backward,
-    _latch_scan_backward_fake,
-    None,
-    _refuse_twice,
-)
-_define(
-    f"linear_scan(Tensor a, Tensor b, {_STATE}, bool pairs, bool reverse, str backend) -> (Tensor, Tensor)",
+    "linear_scan",
+    ("a", "b"),
+    "bool pairs, bool reverse",
     _linear_scan,
-    _linear_scan_fake,
-    _linear_scan_setup,
-    _linear_scan_autograd,
-)
-_define(
-    f"linear_scan_backward({_GRADS}, Tensor a, {_STATE}, Tensor h, bool pairs, bool reverse, str backend)"
-    " -> (Tensor, Tensor, Tensor)",
+    lambda a, b, *_: _states_like(b),
     _linear_scan_backward,
     _linear_scan_backward_fake,
-    None,
-    _refuse_twice,
+    unsaved=("b",),
 )

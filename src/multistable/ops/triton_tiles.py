@@ -9,9 +9,7 @@ from torch import Tensor
 __all__ = ["Plan", "Rows", "Tile", "flags", "make_plan", "rows", "states"]
 
 _FILL = 16  # warps per multiprocessor below which sequences are cut into chunks
-_MANY = (
-    1 << 15
-)  # columns (sequences times words per step) from which there are programs enough to hide each other's waits
+_MANY = 1 << 15  # columns (sequences times words per step) from which programs are enough to hide each other's waits
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
 
 

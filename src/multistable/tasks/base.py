@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Classification", "Regression", "Samples", "Split", "Streamed", "Task", "check_sizes", "split_sizes"]
+__all__ = ["Classification", "Regression", "Samples", "Split", "Streamed", "Task", "split_sizes"]
 
 Split = Literal["train", "valid", "test"]
 Pooling = Literal["last", "mean", "none"]
@@ -94,13 +94,6 @@ class Streamed(Protocol):
     def stream(self, length: int, samples: int, seed: int) -> tuple[Tensor, Iterator[Tensor]]:
         """Targets ``[S]`` and pieces ``[S, t, D]`` of the inputs, in order, ``length`` timesteps in all, on the CPU."""
         ...
-
-
-def check_sizes(at_least: int, **sizes: int) -> None:
-    """Refuse sizes that are not integers of at least so much."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < at_least:
-            raise ValueError(f"{name} must be an integer of at least {at_least}, got {size!r}")
 
 
 def split_sizes(samples: int) -> tuple[int, int]:

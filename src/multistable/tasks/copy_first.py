@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multistable.tasks.base import Regression, Samples, Split, check_sizes, split_sizes
+from multistable.sizes import check_sizes
+from multistable.tasks.base import Regression, Samples, Split, split_sizes
 from multistable.tasks.seeds import generator
 
 __all__ = ["CopyFirst"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multistable.tasks.base import Regression, Samples, Split, check_sizes
+from multistable.sizes import check_sizes
+from multistable.tasks.base import Regression, Samples, Split
 
 __all__ = ["HoldBit"]
 

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from multistable.sizes import check_sizes
 from multistable.tasks import idx
-from multistable.tasks.base import Classification, Samples, Split, check_sizes, split_sizes
+from multistable.tasks.base import Classification, Samples, Split, split_sizes
 from multistable.tasks.folder import data_folder
 from multistable.tasks.seeds import generator
 

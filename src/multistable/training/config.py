@@ -24,6 +24,11 @@ class Schedule:
     end: float = 1e-5
     warmup_epochs: float = 10
 
+    def __post_init__(self) -> None:
+        for name in ("start", "peak", "end"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"schedule.{name} must be a learning rate of at least 0, got {getattr(self, name)!r}")
+
     def rate(self, epoch: float, epochs: int) -> float:
         """The rate after ``epoch`` epochs (a fraction within an epoch) of ``epochs``.
 

@@ -4,9 +4,9 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from multistable.models import SequenceModel
+from multistable.sizes import check_sizes
 from multistable.tasks import Samples, Streamed, Task
 from multistable.training.config import Precision
 from multistable.training.processes import Processes
@@ -62,13 +62,14 @@ def evaluate_stream(
     """
     if not isinstance(task, Streamed) or task.pooling != "last":
         raise ValueError(f"task must be one that streams and whose last output counts, got {task!r}")
+    check_sizes(1, length=length, samples=samples)
     mode = model.training
     model.eval()
     device = torch.device(device)
     target, pieces = task.stream(length, samples, seed)
     groups = torch.arange(samples).split(batch_size)
     states: list = [None] * len(groups)
-    outputs: list[Tensor] = [target] * len(groups)
+    outputs = [torch.empty(0)] * len(groups)
     for x in pieces:
         for i, rows in enumerate(groups):
             with autocast(device, precision):

@@ -8,9 +8,10 @@ Strokes are rows (paddle, y, x).
 import math
 
 import numpy as np
-from numba import njit
 
-_compile = njit(nogil=True, cache=True)
+from multistable.compiled import compiled
+
+_compile = compiled()
 
 COLLISION = 1.8  # two paddles overlap where their room adds up to this
 TAKEN = 0.3  # a cell with more than this is not free

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from multistable.tasks.base import Classification, Pooling, Samples, Split, check_sizes
+from multistable.sizes import check_sizes
+from multistable.tasks.base import Classification, Pooling, Samples, Split
 from multistable.tasks.folder import data_folder
 from multistable.tasks.pathfinder import splits
 from multistable.tasks.pathfinder.settings import settings
