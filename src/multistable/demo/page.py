@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import Any
 
 from multistable.demo import copy_first, figures, hold_bit
 from multistable.machine import describe
@@ -113,19 +114,22 @@ def copy_table(copies: dict[str, copy_first.Outcome]) -> str:
 
 def machine_table(copies: dict[str, copy_first.Outcome], seconds: float) -> str:
     facts = describe()
-    commit = f"{facts['commit'] or 'unknown'}{'+changes' if facts['dirty'] else ''}"
-    trained = sorted({outcome.result["git"] or "unknown" for outcome in copies.values()})
+    trained = sorted({commit_of(outcome.result["machine"]) for outcome in copies.values()})
     rows = {
         "processor": f"{facts['processor']}, {facts['cores']} cores, threads used: {facts['threads']}",
         "system": facts["platform"],
         "versions": f"Python {facts['python']}, torch {facts['torch']}, numba {facts['numba']}, "
         f"multistable {facts['multistable']}",
-        "commit": commit,
+        "commit": commit_of(facts),
         "of the copy-first runs": ", ".join(trained),
         "date": facts["date"],
         "seconds": f"{seconds:.0f} for this call; finished runs in its folder are not trained again",
     }
     return table([], [[name, escape(str(value))] for name, value in rows.items()], "facts")
+
+
+def commit_of(machine: dict[str, Any]) -> str:
+    return f"{machine['commit'] or 'unknown'}{'+changes' if machine['dirty'] else ''}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
