@@ -34,8 +34,8 @@ def rows(
     for shape in shapes:
         yield from scan_rows(shape, repeats=7 * repeats)
     for shape in shapes:
-        yield from layer_rows(shape, repeats if shape[0] > 1 else 1)  # one sequence: minutes per step of nn.GRU
-    yield from time_growth(lengths, shapes[-1][2], repeats)
+        yield from layer_rows(shape, 2 * repeats + 1 if shape[0] > 1 else 1)  # one sequence: minutes per step of nn.GRU
+    yield from time_growth(lengths, shapes[-1][2], 2 * repeats + 1)
     yield from memory_growth(lengths, shapes[-1][2])
 
 

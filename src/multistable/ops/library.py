@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.dispatch import choose, load
+from multistable.ops.memory import fresh
 from multistable.ops.precision import wide
 
 _library = torch.library.Library("multistable", "DEF")
@@ -147,12 +148,12 @@ def _bmru_backward(
 
 
 def _bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend):
-    h = torch.empty_like(cand, memory_format=torch.contiguous_format)
+    h = fresh(cand)
     return h, _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, h)
 
 
 def _bmru_scan_backward(grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend):
-    grad_cand, grad_beta = torch.empty_like(h), torch.empty_like(h)
+    grad_cand, grad_beta = fresh(h), fresh(h)
     rest = _bmru_backward(
         grad_h, grad_last, cand, beta, alpha, h0, reset, h, alpha_surr, reverse, backend, grad_cand, grad_beta
     )
@@ -181,7 +182,7 @@ def _batch_first(x: Any, time_major: bool) -> Any:
 
 
 def _bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend):
-    h = proj.new_empty(*proj.shape[:2], alpha.shape[0])
+    h = fresh(proj, (*proj.shape[:2], alpha.shape[0]))
     cand, beta = _batch_first(proj, time_major).chunk(2, dim=-1)
     return h, _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, _batch_first(h, time_major))
 
@@ -192,7 +193,7 @@ def _bmru_layer_fake(proj, alpha, h0, reset, alpha_surr, reverse, time_major, ba
 
 
 def _bmru_layer_backward(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_surr, reverse, time_major, backend):
-    grad_proj = proj.new_empty(proj.shape)
+    grad_proj = fresh(proj)
     grad_h, h, both, out = (_batch_first(x, time_major) for x in (grad_h, h, proj, grad_proj))
     rest = _bmru_backward(
         grad_h,
@@ -236,7 +237,7 @@ def _as_gate(write: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _latch_scan(write, value, h0, reset, reverse, backend):
-    h = torch.empty_like(value, memory_format=torch.contiguous_format)
+    h = fresh(value)
     h0 = _cast(h0, value.dtype)
     if h.numel():
         write, value = _as_gate(write, value)
@@ -245,8 +246,8 @@ def _latch_scan(write, value, h0, reset, reverse, backend):
 
 
 def _latch_scan_backward(grad_h, grad_last, write, value, h0, reset, h, reverse, backend):
-    grad_value = torch.empty_like(h)
-    grad_write = torch.empty_like(h) if write.is_floating_point() else None
+    grad_value = fresh(h)
+    grad_write = fresh(h) if write.is_floating_point() else None
     if h.numel():
         write, value = _as_gate(write, value)
         grad_h0 = _backend(backend, value).latch_backward(
@@ -287,7 +288,7 @@ _define(
 
 
 def _linear_scan(a, b, h0, reset, pairs, reverse, backend):
-    h = torch.empty_like(b, memory_format=torch.contiguous_format)
+    h = fresh(b)
     h0 = _cast(h0, b.dtype)
     if h.numel():
         _backend(backend, b).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
@@ -295,7 +296,7 @@ def _linear_scan(a, b, h0, reset, pairs, reverse, backend):
 
 
 def _linear_scan_backward(grad_h, grad_last, a, h0, reset, h, pairs, reverse, backend):
-    grad_b = torch.empty_like(h)
+    grad_b = fresh(h)
     if h.numel():
         grad_a, grad_h0 = _backend(backend, h).linear_backward(
             grad_h, grad_last, a, _cast(h0, h.dtype), reset, h, grad_b, pairs=pairs, reverse=reverse
