@@ -35,7 +35,7 @@ def rows(
         yield from scan_rows(shape, repeats=7 * repeats)
     for shape in shapes:
         yield from layer_rows(shape, 2 * repeats + 1 if shape[0] > 1 else 1)  # one sequence: minutes per step of nn.GRU
-    yield from time_growth(lengths, shapes[-1][2], 2 * repeats + 1)
+    yield from time_growth(lengths, shapes[-1][2], repeats)
     yield from memory_growth(lengths, shapes[-1][2])
 
 
@@ -69,12 +69,16 @@ def layer_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
 
 
 def time_growth(lengths: Sequence[int], N: int, repeats: int) -> Iterator[Row]:
-    """Time per timestep of the layer at B = 1, all lengths in turns; the slowest over the fastest from STEADY on."""
+    """Time per timestep of the layer at B = 1, all lengths in turns; the slowest over the fastest from STEADY on.
+
+    Each turn takes as many timesteps, in one call or in many: a machine that runs short bursts faster than long ones
+    would otherwise favour short sequences.
+    """
     layer = BMRU(N, N, batch_first=True)
     for what, compute in _WORK.items():
         x = torch.randn(1, lengths[-1], N)
-        times = take_turns([partial(compute, layer, x[:, :T]) for T in lengths], repeats)
-        per_step = {T: 1e3 * ms / T for T, ms in zip(lengths, times, strict=True)}
+        times = take_turns([partial(_repeat, compute, layer, x[:, :T], lengths[-1] // T) for T in lengths], repeats)
+        per_step = {T: 1e3 * ms / (lengths[-1] // T * T) for T, ms in zip(lengths, times, strict=True)}
         steady = {T: us for T, us in per_step.items() if min(STEADY, lengths[-1]) <= T}
         first = per_step[min(steady)]
         name, unit = f"BMRU layer, {what}, per step", "us"
@@ -98,6 +102,11 @@ def memory_growth(lengths: Sequence[int], N: int) -> Iterator[Row]:
                 f"BMRU layer, {what}, peak memory per step", (1, T, N), "float32", kib, f"T = {first}", peaks[first],
                 goal=goal, unit="KiB",
             )  # fmt: skip
+
+
+def _repeat(compute: Callable[[nn.Module, Tensor], Tensor], layer: nn.Module, x: Tensor, times: int) -> None:
+    for _ in range(times):
+        compute(layer, x)
 
 
 def _infer(layer: nn.Module, x: Tensor) -> Tensor:
