@@ -71,8 +71,7 @@ def layer_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
 def time_growth(lengths: Sequence[int], N: int, repeats: int) -> Iterator[Row]:
     """Time per timestep of the layer at B = 1, all lengths in turns; the slowest over the fastest from STEADY on.
 
-    Each turn takes as many timesteps, in one call or in many: a machine that runs short bursts faster than long ones
-    would otherwise favour short sequences.
+    Each turn takes as many timesteps, in one call or in many.
     """
     layer = BMRU(N, N, batch_first=True)
     for what, compute in _WORK.items():
