@@ -42,7 +42,9 @@ TOUR = (
 
 
 def first_line(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+    """The first line of a file's docstring, in Markdown."""
+    line = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+    return re.sub(r"(:\w+:)?`+([^`]+)`+", r"`\2`", line)
 
 
 def tour() -> str:
