@@ -210,7 +210,7 @@ def _check_lengths(lengths: Tensor, B: int, T: int) -> Tensor:
     # On a GPU reading them would wait for the device, so only those on the CPU are looked at.
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and ((lengths < 0) | (lengths > T)).any():
         raise ValueError(f"lengths must lie between 0 and T = {T}, got {lengths.tolist()}")
-    return lengths
+    return lengths.clamp(0, T)  # those not looked at must not lead outside
 
 
 def _check_reset(reset: Tensor, shape: torch.Size, device: torch.device) -> Tensor:
