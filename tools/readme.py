@@ -75,7 +75,20 @@ def results(file: str) -> str:
     return "\n".join(lines)
 
 
+def copy_first() -> str:
+    """Test errors of the copy-first runs: last epoch, and the epoch that was best on the validation set."""
+    lines = ["| cell | weight decay | T | last epoch | best epoch | commit |", "|---|---|---|---|---|---|"]
+    for path in sorted((ROOT / "results" / "copy-first").glob("*.json")):
+        result = json.loads(path.read_text())
+        run, last, best = result["run"], result["metrics"]["last"], result["metrics"]["best"]
+        words = run["model"]["cells"][0].upper(), run["decay"]["reading"], run["task"]["length"]
+        errors = f"{last['test_mse']:.2g}", f"{best['test_mse']:.2g} (epoch {best['epoch']})"
+        lines.append("| " + " | ".join(map(str, (*words, *errors, f"`{result['machine']['commit'][:12]}`"))) + " |")
+    return "\n".join(lines)
+
+
 BLOCKS = {
+    "copy-first": copy_first,
     "tour": tour,
     "cpu": lambda: results("cpu.json"),
     "gpu": lambda: results("nvidia-h200.json"),
