@@ -5,7 +5,7 @@ import torch
 
 from backends import BACKENDS
 from multistable import BMRU, BMRUCell
-from multistable.ops import bmru_scan, latch_scan, linear_scan
+from multistable.ops import bmru_layer, bmru_scan, latch_scan, linear_layer, linear_scan
 from nasty import bmru_inputs, latch_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -173,3 +173,22 @@ def test_bmru_cell_refuses():
         cell(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"hx must have shape \[2, 5\], got \[2, 4\]"):
         cell(torch.zeros(2, 3), torch.zeros(2, 4))
+
+
+def test_layer_operators_check_the_state():
+    options = {"reverse": False, "time_major": True, "backend": "cpu"}
+    with pytest.raises(ValueError, match=r"h0 must have shape \[2, 4\]"):
+        bmru_layer(torch.randn(5, 2, 8), torch.ones(4), torch.zeros(3, 4), alpha_surr=1.0, reset=None, **options)
+    with pytest.raises(ValueError, match=r"reset must have shape \[2, 5\]"):
+        linear_layer(
+            torch.ones(4), torch.randn(5, 2, 4), None, pairs=False, reset=torch.zeros(5, 2, dtype=torch.bool), **options
+        )
+
+
+def test_layer_refuses_integers_and_takes_a_list_of_marks():
+    rnn = BMRU(3, 4, batch_first=True)
+    with pytest.raises(TypeError, match=r"input must be floating point, got torch\.int64"):
+        rnn(torch.ones(2, 5, 3, dtype=torch.int64))
+    assert rnn(torch.randn(1, 2, 3), reset=[[True, False]])[0].shape == (1, 2, 4)
+    with pytest.raises(ValueError, match="dropout must be a probability between 0 and 1, got 'a'"):
+        BMRU(3, 4, dropout="a")

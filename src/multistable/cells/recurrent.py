@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
-        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
             raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
         check_name(backend)
         self.input_size = input_size

@@ -158,6 +158,8 @@ def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tenso
     """One state or None for each layer and direction."""
     if x.shape[-1] != rnn.input_size:
         raise ValueError(f"input must have {rnn.input_size} features (input_size), got {x.shape[-1]}")
+    if not x.is_floating_point():
+        raise TypeError(f"input must be floating point, got {x.dtype}")
     count = rnn.num_layers * len(rnn.suffixes)
     if hx is None:
         return [None] * count
@@ -214,6 +216,7 @@ def _check_lengths(lengths: Tensor, B: int, T: int) -> Tensor:
 
 
 def _check_reset(reset: Tensor, shape: torch.Size, device: torch.device) -> Tensor:
+    reset = reset if isinstance(reset, Tensor) else torch.as_tensor(reset)
     if reset.dtype != torch.bool or reset.shape != shape:
         raise ValueError(f"reset must be boolean of shape {list(shape)}, got {reset.dtype} {list(reset.shape)}")
     if reset.device != device:

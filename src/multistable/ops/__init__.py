@@ -9,7 +9,7 @@ from torch import Tensor
 
 from multistable.ops import library as _library  # noqa: F401  (registers torch.ops.multistable)
 from multistable.ops import reference
-from multistable.ops.checks import check_bmru, check_latch, check_linear
+from multistable.ops.checks import check_bmru, check_latch, check_linear, check_state
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
 from multistable.ops.precision import wide
 from multistable.ops.reference import bmru_step
@@ -124,9 +124,10 @@ def bmru_layer(
     ``reverse`` the scan runs from the last step to the first; ``reset [B, T]`` then marks the states before a step in
     that order.
     """
+    along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
+    check_state(along(proj).chunk(2, dim=-1)[0], h0, reset)
     if backend != "reference":
         return torch.ops.multistable.bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend)
-    along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
     turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
     cand, beta = turned(along(proj)).chunk(2, dim=-1)
     reset = None if reset is None else turned(reset)
@@ -157,6 +158,7 @@ def linear_layer(
     """
     along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
     a, b = (a if a.ndim == 1 else along(a)), along(b)
+    check_state(b, h0, reset)
     if backend != "reference":
         h, h_last = torch.ops.multistable.linear_scan(a, b, h0, reset, pairs, reverse, backend)
         return along(h), h_last

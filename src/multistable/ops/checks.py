@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-__all__ = ["check_bmru", "check_latch", "check_linear"]
+__all__ = ["check_bmru", "check_latch", "check_linear", "check_state"]
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -14,7 +14,7 @@ def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, res
     _check_shape("alpha", alpha, (cand.shape[2],), "[N], N as in cand")
     _check_real("alpha", alpha)
     _check_device("alpha", alpha, cand)
-    _check_state(cand, h0, reset)
+    check_state(cand, h0, reset)
 
 
 def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
@@ -23,7 +23,7 @@ def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor |
     if write.dtype not in (torch.bool, value.dtype):
         raise TypeError(f"write must be boolean or of value's dtype {value.dtype}, got {write.dtype}")
     _check_device("write", write, value)
-    _check_state(value, h0, reset)
+    check_state(value, h0, reset)
 
 
 def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
@@ -37,7 +37,7 @@ def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) 
     if a.ndim == 3 and a.dtype != b.dtype:
         raise TypeError(f"a must have b's dtype {b.dtype} when it changes in time, got {a.dtype}")
     _check_device("a", a, b)
-    _check_state(b, h0, reset)
+    check_state(b, h0, reset)
 
 
 def _check_sequence(name: str, x: Tensor, complex_too: bool = False) -> None:
@@ -71,7 +71,7 @@ def _check_device(name: str, x: Tensor, other: Tensor) -> None:
         raise ValueError(f"{name} must be on {other.device} like the other tensors, got {x.device}")
 
 
-def _check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+def check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     """``h0 [B, N]`` real (complex where x is) and ``reset [B, T]`` boolean, on the device of ``x [B, T, N]``."""
     B, T, N = x.shape
     if h0 is not None:
