@@ -23,7 +23,13 @@ if INTERPRETED:
 elif not torch.cuda.is_available():
     pytest.skip("no GPU; the interpreter runs in a process of its own", allow_module_level=True)
 
-from multistable.ops import triton_latch, triton_tiles  # noqa: E402
+from multistable.ops import (  # noqa: E402
+    triton_latch,
+    triton_latch_backward,
+    triton_linear,
+    triton_linear_backward,
+    triton_tiles,
+)
 
 # The interpreter computes with numpy, which warns where a GPU would overflow in silence.
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array", "ignore::RuntimeWarning")
@@ -34,23 +40,21 @@ both_floats = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 SMALL = (2, 11, 6)
 
 
-@pytest.fixture(params=["whole", "chunks"])
+@pytest.fixture(params=["planned", "alone", "strands", "chunks"])
 def cut(request, monkeypatch):
-    """Sequences whole, or, as if the GPU were much larger than the batch, in chunks of 8 steps or one tile."""
-    monkeypatch.setattr(triton_tiles, "_FILL", 10**9 if request.param == "chunks" else 0)
-    monkeypatch.setattr(triton_tiles, "_SHORTEST", 8)
-    small = triton_tiles.Tile(BN=4, U=2, warps=1, vector=1, stages=1)
-    if request.param == "chunks":
-        for module in (triton_latch, *_others()):
-            for name in [name for name in vars(module) if name.endswith("_TILES")]:
-                monkeypatch.setattr(module, name, dict.fromkeys(vars(module)[name], small))
-    return request.param
-
-
-def _others():
-    from multistable.ops import triton_latch_backward, triton_linear
-
-    return triton_latch_backward, triton_linear
+    """How time is cut: as for this batch on this device, or in small tiles, so that small inputs have several of them,
+    by one warp alone, by two warps on neighbouring strands, or by many in chunks of 4 steps or one tile."""
+    triton_tiles.make_plan.cache_clear()
+    if request.param != "planned":
+        crowd = 1 if request.param == "alone" else 10**6
+        monkeypatch.setattr(triton_tiles, "_multiprocessors", lambda device: crowd)
+        monkeypatch.setattr(triton_tiles, "_LANES", 4)
+        monkeypatch.setattr(triton_tiles, "_MOST_WARPS", 2 if request.param == "strands" else 1)
+        monkeypatch.setattr(triton_tiles, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
+        for module in (triton_latch, triton_latch_backward, triton_linear, triton_linear_backward):
+            monkeypatch.setattr(module, "_TILE", triton_tiles.Tile(U=2, stages=1, enough=1))
+    yield request.param
+    triton_tiles.make_plan.cache_clear()
 
 
 def there(inputs):

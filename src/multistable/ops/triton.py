@@ -1,4 +1,4 @@
-"""The scans on a GPU: the kernels of ``triton_latch*.py`` and ``triton_linear.py``, launched where the tensors are."""
+"""The scans on a GPU: the kernels of ``triton_latch*.py`` and ``triton_linear*.py``, launched where the tensors are."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.ops import triton_latch, triton_latch_backward, triton_linear
+from multistable.ops import triton_latch, triton_latch_backward, triton_linear, triton_linear_backward
 
 __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
 
@@ -31,4 +31,4 @@ bmru_backward = _where_the_tensors_are(triton_latch_backward.bmru_backward)
 latch_forward = _where_the_tensors_are(triton_latch.latch_forward)
 latch_backward = _where_the_tensors_are(triton_latch_backward.latch_backward)
 linear_forward = _where_the_tensors_are(triton_linear.linear_forward)
-linear_backward = _where_the_tensors_are(triton_linear.linear_backward)
+linear_backward = _where_the_tensors_are(triton_linear_backward.linear_backward)

@@ -26,17 +26,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.triton_tiles import Tile, flags, make_plan, rows, states
+from multistable.ops.triton_pieces import load, steps, store, where
+from multistable.ops.triton_tiles import Tile, flags, make_plan, pairs, rows, states
 
 __all__ = ["bmru_forward", "latch_forward"]
 
-# Measured on one H200 at (64, 2048, 256) and (256, 784, 256).
-_TILES = {
-    "few": Tile(BN=32, U=8, warps=1, vector=4, stages=3),
-    "many": Tile(BN=32, U=8, warps=4, vector=4, stages=3),
-    "few half": Tile(BN=32, U=4, warps=4, vector=4, stages=3),
-    "many half": Tile(BN=32, U=8, warps=2, vector=4, stages=1),
-}
+_TILE = Tile(U=16, stages=3, enough=4)  # measured on one H200
+_UNSIGNED = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -95,46 +91,17 @@ def _last(x, R: tl.constexpr):
 @triton.jit
 def _enter(seen, value, state, S: tl.constexpr):
     """Each strand's last write [S, BN], the state before the tile [1, BN] -> before each strand and after all."""
-    if S == 1:
-        return state, _pick(seen, value, state)
-    else:
-        nothing = tl.zeros_like(seen)
-        before_seen, before_value, seen, value = tl.associative_scan((nothing, value, seen, value), 0, _append)
-        return _pick(before_seen, before_value, state), _pick(_last(seen, S), _last(value, S), state)
+    nothing = tl.zeros_like(seen)
+    before_seen, before_value, seen, value = tl.associative_scan((nothing, value, seen, value), 0, _append)
+    return _pick(before_seen, before_value, state), _pick(_last(seen, S), _last(value, S), state)
 
 
 @triton.jit
-def _load(p, mask, other, EVEN: tl.constexpr):
-    """One step of each strand; EVEN: no step and no column lies outside."""
-    if EVEN:
-        return tl.load(p)
-    else:
-        return tl.load(p, mask=mask, other=other)
-
-
-@triton.jit
-def _load_gate(
-    p_x, p_y, mask, EVEN: tl.constexpr,
-    BMRU: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr,
-):  # fmt: skip
-    """Words of cand and beta, or words of a latch's value and the mask of its flags (one byte per number)."""
+def _flags_as_mask(y, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr):
+    """A latch's flags, one byte per number, as a mask of its fields."""
     ONES: tl.constexpr = SIGN >> (WIDTH - 1)
-    INFINITY: tl.constexpr = SIGN - ONES - NAN
-    x = _load(p_x, mask, 0, EVEN).to(WORD)
-    if BMRU:
-        y = _load(p_y, mask, INFINITY, EVEN).to(WORD)
-    else:
-        y = _load(p_y, mask, 0, EVEN).to(WORD)
-        y = ((y | (y << 8)) & ONES) * ((1 << WIDTH) - 1)
-    return x, y
-
-
-@triton.jit
-def _where(blocks, C, BN: tl.constexpr):
-    """Which sequence, chunk and columns [1, BN] a program has."""
-    i = tl.program_id(0)
-    i_bc = i // blocks
-    return (i_bc // C).to(tl.int64), i_bc % C, ((i % blocks) * BN + tl.arange(0, BN))[None, :]
+    y = y.to(WORD)
+    return ((y | (y << 8)) & ONES) * ((1 << WIDTH) - 1)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -149,16 +116,19 @@ def _forward_kernel(
 ):  # fmt: skip
     """States of one chunk; ``start [B, C, N]`` is the state that enters each chunk, or None for zeros."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
+    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity where there is nothing
     x_t = x_t if X_T is None else X_T
     y_t = y_t if Y_T is None else Y_T
     h_t = h_t if H_T is None else H_T
-    i_b, i_c, o_n = _where(blocks, C, BN)
+    i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s = tl.arange(0, S)
     end = tl.minimum((i_c + 1) * L, T)
-    first = (i_c * L + o_s * U).to(tl.int64)[:, None]
-    p_x = x + i_b * x_b + first * x_t + o_n
-    p_y = y + i_b * y_b + first * y_t + o_n
+    o_u = tl.arange(0, U)[None, :]
+    first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
+    each = (first + o_u)[:, :, None]  # [S, U, 1]
+    p_x = x + i_b * x_b + each * x_t + o_n
+    p_y = y + i_b * y_b + each * y_t + o_n
     p_h = h + i_b * h_b + first * h_t + o_n
     level, state = tl.zeros([1, BN], WORD), tl.zeros([1, BN], WORD)
     if BMRU:
@@ -167,36 +137,38 @@ def _forward_kernel(
         state = tl.load(start + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
 
     for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
+        mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
+        x_w = steps(load(p_x, mask, 0, EVEN), U)
+        y_w = steps(load(p_y, mask, HELD, EVEN), U)
         xs, ys, resets = (), (), ()
         for u in tl.static_range(U):
-            o_t = t + o_s * U + u
-            mask = (o_t < end)[:, None] & m_n
-            x_u, y_u = _load_gate(p_x + u * x_t, p_y + u * y_t, mask, EVEN, BMRU, WORD, WIDTH, SIGN, NAN)
-            xs += (x_u,)
-            ys += (y_u,)
+            xs += (x_w[u].to(WORD),)
+            ys += (y_w[u].to(WORD) if BMRU else _flags_as_mask(y_w[u], WORD, WIDTH, SIGN),)
             if reset is not None:
+                o_t = t + o_s * U + u
                 p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
                 resets += (tl.load(p_r, mask=o_t < end, other=0)[:, None] != 0,)
 
         # Each strand's last write; from these, the state before each strand.
-        value, seen = tl.zeros([S, BN], WORD), tl.zeros([S, BN], WORD)
-        for u in tl.static_range(U):
-            write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
-            if reset is not None:  # a reset that is not overwritten at once is a write of zero
-                value, seen = tl.where(resets[u], 0, value), tl.where(resets[u], WHOLE, seen)
-            value, seen = _pick(write, new, value), seen | write
-        state_u, state = _enter(seen, value, state, S)
+        state_u = state
+        if S > 1:
+            value, seen = tl.zeros([S, BN], WORD), tl.zeros([S, BN], WORD)
+            for u in tl.static_range(U):
+                write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
+                if reset is not None:  # a reset that is not overwritten at once is a write of zero
+                    value, seen = tl.where(resets[u], 0, value), tl.where(resets[u], WHOLE, seen)
+                value, seen = _pick(write, new, value), seen | write
+            state_u, state = _enter(seen, value, state, S)
 
         for u in tl.static_range(U):
             write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
             if reset is not None:
                 state_u = tl.where(resets[u], 0, state_u)
             state_u = _pick(write, new, state_u)
-            if EVEN:
-                tl.store(p_h + u * h_t, state_u.to(h.dtype.element_ty))
-            else:
-                mask = (t + o_s * U + u < end)[:, None] & m_n
-                tl.store(p_h + u * h_t, state_u.to(h.dtype.element_ty), mask=mask)
+            mask = (t + o_s * U + u < end)[:, None] & m_n
+            store(p_h + u * h_t, state_u.to(h.dtype.element_ty), mask, EVEN)
+        if S == 1:
+            state = state_u
         p_x += S * U * x_t
         p_y += S * U * y_t
         p_h += S * U * h_t
@@ -211,7 +183,8 @@ def _last_write_kernel(
 ):  # fmt: skip
     """Each chunk's last write, ``found`` and ``value [B, C, N]``: read backwards, R rows at a time, until found."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
-    i_b, i_c, o_n = _where(blocks, C, BN)
+    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity where there is nothing
+    i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_r = tl.arange(0, R)
     begin = i_c * L
@@ -226,7 +199,9 @@ def _last_write_kernel(
         m_t = t + o_r >= begin
         p_x = x + i_b * x_b + o_t * x_t + o_n
         p_y = y + i_b * y_b + o_t * y_t + o_n
-        x_r, y_r = _load_gate(p_x, p_y, m_t[:, None] & m_n, False, BMRU, WORD, WIDTH, SIGN, NAN)
+        x_r = tl.load(p_x, mask=m_t[:, None] & m_n, other=0).to(WORD)
+        y_r = tl.load(p_y, mask=m_t[:, None] & m_n, other=HELD)
+        y_r = y_r.to(WORD) if BMRU else _flags_as_mask(y_r, WORD, WIDTH, SIGN)
         write, new = _gate(x_r, y_r, level, BMRU, WIDTH, SIGN, NAN)
         if reset is not None:
             mark = tl.load(reset + i_b * r_b + (t + o_r).to(tl.int64) * r_t, mask=m_t, other=0)[:, None] != 0
@@ -285,9 +260,10 @@ def _forward(
     x: Tensor, y: Tensor, alpha: Tensor | None, h0: Tensor | None, reset: Tensor | None, h: Tensor, reverse: bool
 ) -> None:
     kind = _words(h.dtype) | {"BMRU": alpha is not None}
-    x, y, alpha, h0, h = _as_words(x, y, alpha, h0, h)
+    tensors = x, y, h, states(alpha), states(h0)
+    x, y, h, alpha, h0 = pairs(*tensors) or [None if z is None else z.view(_UNSIGNED[z.itemsize]) for z in tensors]
     B, T, N = h.shape
-    plan = make_plan(B, T, N, _TILES, kind["WIDTH"] == 16, h.device)
+    plan = make_plan(B, T, N, _TILE, h.device)
     inputs = *rows(x, reverse), *rows(y, reverse), alpha
     marks = flags(reset, reverse)
     sizes = T, N, plan.C, plan.L, plan.blocks
@@ -300,7 +276,7 @@ def _forward(
         _carry_kernel[(plan.blocks, B)](found, value, h0, start, N, plan.C, BN=plan.BN, BC=32, num_warps=1)
     _forward_kernel[(plan.programs,)](
         *inputs, start, *marks, *rows(h, reverse), *sizes,
-        BN=plan.BN, S=plan.S, U=plan.U, EVEN=plan.even, STAGES=plan.stages, num_warps=plan.warps, **kind,
+        **plan.tile, **kind,
     )  # fmt: skip
 
 
@@ -313,27 +289,3 @@ def _words(dtype: torch.dtype) -> dict[str, Any]:
     fields = 0x10001 if bits == 16 else 1
     word = tl.uint64 if bits == 64 else tl.uint32
     return {"WORD": word, "WIDTH": bits, "SIGN": fields << (bits - 1), "NAN": fields * ((1 << (bits - 1)) - 1 - inf)}
-
-
-def _as_words(
-    x: Tensor, y: Tensor, alpha: Tensor | None, h0: Tensor | None, h: Tensor
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor]:
-    """Views of integers; half precision in pairs if all tensors allow it, else one number in a word's low field."""
-    alpha, h0 = states(alpha), states(h0)
-    x, y = (z if z.stride(-1) == 1 or z.shape[-1] == 1 else z.contiguous() for z in (x, y))
-    word = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}[h.itemsize]
-    flag = torch.uint8
-    if h.itemsize == 2 and all(_even(z) for z in (x, y, h)):
-        word, flag = torch.uint32, torch.uint16
-    return (
-        x.view(word),
-        y.view(flag if alpha is None else word),
-        None if alpha is None else alpha.view(word),
-        None if h0 is None else h0.view(word),
-        h.view(word),
-    )
-
-
-def _even(x: Tensor) -> bool:
-    """Whether neighbours along the last axis can be read in pairs."""
-    return all(n % 2 == 0 for n in (x.shape[-1], x.storage_offset(), *x.stride()[:-1]))

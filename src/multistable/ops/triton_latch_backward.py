@@ -14,18 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.precision import wide
-from multistable.ops.triton_latch import _load, _where
-from multistable.ops.triton_tiles import Tile, flags, make_plan, rows, states
+from multistable.ops.triton_pieces import below_zero, choose, field, load, reciprocal, steps, store_fields, under, where
+from multistable.ops.triton_tiles import HALVES, Tile, flags, make_plan, pairs, rows, states
 
 __all__ = ["bmru_backward", "latch_backward"]
 
-# Measured on one H200 at (64, 2048, 256) and (256, 784, 256).
-_TILES = {
-    "few": Tile(BN=32, U=4, warps=2, vector=2, stages=3),
-    "many": Tile(BN=32, U=4, warps=2, vector=4, stages=3),
-    "few half": Tile(BN=32, U=4, warps=2, vector=4, stages=3),
-    "many half": Tile(BN=32, U=4, warps=2, vector=4, stages=3),
-}
+_TILE = Tile(U=8, stages=3, enough=8)  # measured on one H200
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -39,36 +33,9 @@ def _side(x, y):
 
 
 @triton.jit
-def _gate(x, y, level, BMRU: tl.constexpr):
-    """Which units hold, and what the others write: from cand and beta, or from a latch's value and flag."""
-    if BMRU:
-        return tl.abs(x) < tl.abs(y), _side(x, y) * level
-    else:
-        return y == 0, x
-
-
-@triton.jit
-def _load_gate(p_x, p_y, mask, BMRU: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr):
-    """Cand and beta, or value and write flag; masked lanes hold."""
-    x = _load(p_x, mask, 0.0, EVEN).to(ACC)
-    if BMRU:
-        return x, _load(p_y, mask, 1.0, EVEN).to(ACC)
-    else:
-        return x, _load(p_y, mask, 0, EVEN)
-
-
-@triton.jit
-def _store(p, value, mask, EVEN: tl.constexpr):
-    if EVEN:
-        tl.store(p, value.to(p.dtype.element_ty))
-    else:
-        tl.store(p, value.to(p.dtype.element_ty), mask=mask)
-
-
-@triton.jit
 def _join(open_, sum_, open_2, sum_2):
     """Two stretches of time as one, the later first: what leaves it passes an open earlier one. Associative."""
-    return open_ & open_2, sum_2 + tl.where(open_2 != 0, sum_, 0.0)
+    return open_ & open_2, sum_2 + under(open_2, sum_)
 
 
 @triton.jit
@@ -83,30 +50,70 @@ def _append(before_open, before_sum, open_, sum_, before_open_2, before_sum_2, o
 def _reach(open_, sum_, carry, S: tl.constexpr):
     """Gradients that leave each strand towards the past [S, BN], the latest strand first, and what reaches the tile
     from the future [1, BN] -> what reaches each strand, and what leaves the tile."""
-    if S == 1:
-        return carry, sum_ + tl.where(open_ != 0, carry, 0.0)
-    else:
-        all_open, nothing = tl.full(open_.shape, 1, tl.int32), tl.zeros_like(sum_)
-        before_open, before_sum, open_, sum_ = tl.associative_scan((all_open, nothing, open_, sum_), 0, _append)
-        out = sum_ + tl.where(open_ != 0, carry, 0.0)
-        earliest = (tl.arange(0, S) == S - 1)[:, None]
-        out = tl.sum(tl.where(earliest, out, 0.0), 0, keep_dims=True)
-        return before_sum + tl.where(before_open != 0, carry, 0.0), out
+    all_open, nothing = tl.full(open_.shape, -1, open_.dtype), tl.zeros_like(sum_)
+    before_open, before_sum, open_, sum_ = tl.associative_scan((all_open, nothing, open_, sum_), 0, _append)
+    out = sum_ + under(open_, carry)
+    earliest = (tl.arange(0, S) == S - 1)[:, None]
+    out = tl.sum(tl.where(earliest, out, 0.0), 0, keep_dims=True)
+    return before_sum + under(before_open, carry), out
 
 
 @triton.jit
-def _surrogate(by_gate, by_side, x, y, slope: tl.constexpr):
-    """Gradients of cand x and beta y from those of the gate and of the side, through the surrogate derivatives.
-
-    ``1 / (1 + z^2)`` as the square of a reciprocal root: one instruction of the special function unit, where a division
-    takes seven.
-    """
-    far, near = slope * (tl.abs(x) - tl.abs(y)), slope * x
-    root_far, root_near = tl.rsqrt(1.0 + far * far), tl.rsqrt(1.0 + near * near)
-    by_gate = by_gate * (root_far * root_far)
-    by_x = by_gate * tl.where(x == 0, 0.0, tl.where(x < 0, -1.0, 1.0)) + 2.0 * by_side * (root_near * root_near)
-    by_y = by_gate * tl.where(y == 0, 0.0, tl.where(y < 0, 1.0, -1.0))
+def _surrogate(by_gate, by_side, side, x, y, margin, slope: tl.constexpr):
+    """Gradients of cand x and beta y from those of the gate and of the side, through the surrogate derivatives."""
+    far, near = slope * margin, slope * x
+    by_gate = by_gate * reciprocal(1.0 + far * far)
+    by_x = tl.where(x == 0, 0.0, by_gate) * side + by_side * reciprocal(1.0 + near * near)
+    by_y = tl.where(y == 0, 0.0, tl.where(y < 0, by_gate, -by_gate))
     return by_x, by_y
+
+
+@triton.jit
+def _tile(
+    xs, ys, gs, resets, before, level, carry, sum_alpha,
+    S: tl.constexpr, U: tl.constexpr, BMRU: tl.constexpr, RESETS: tl.constexpr, slope: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a tile: tuples of U steps [S, BN], the state before each strand, what reaches the tile."""
+    # What each gate would change, from the state before it.
+    margins, holds, passes, sides, changes = (), (), (), (), ()
+    for u in tl.static_range(U):
+        if BMRU:
+            margins += (tl.abs(xs[u]) - tl.abs(ys[u]),)
+            holds += (below_zero(margins[u]),)
+            sides += (_side(xs[u], ys[u]),)
+            new = sides[u] * level
+        else:
+            holds += (ys[u],)
+            new = xs[u]
+        if RESETS:
+            before = tl.where(resets[u], 0.0, before)
+            passes += (tl.where(resets[u], 0, holds[u]),)
+        else:
+            passes += (holds[u],)
+        changes += (new - before,)
+        before = choose(holds[u], before, new)
+
+    # What leaves each strand towards the past; from these, what reaches each strand from the future.
+    reached = carry
+    if S > 1:
+        total, open_ = tl.zeros_like(xs[0]), tl.full(xs[0].shape, -1, holds[0].dtype)
+        for u in tl.static_range(U - 1, -1, -1):
+            total, open_ = under(passes[u], total + gs[u]), open_ & passes[u]
+        reached, carry = _reach(open_, total, carry, S)
+
+    by_xs, by_ys = (), ()
+    for u in tl.static_range(U - 1, -1, -1):
+        total = reached + gs[u]
+        by_x = under(~holds[u], total)
+        by_y = total * changes[u]
+        if BMRU:
+            sum_alpha += by_x * sides[u]
+            by_x, by_y = _surrogate(by_y, by_x * (2.0 * level), sides[u], xs[u], ys[u], margins[u], slope)
+        by_xs, by_ys = (by_x,) + by_xs, (by_y,) + by_ys
+        reached = under(passes[u], total)
+    if S == 1:
+        carry = reached
+    return by_xs, by_ys, carry, sum_alpha
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -119,92 +126,96 @@ def _backward_kernel(
     grad_x, dx_b, dx_t, DX_T: tl.constexpr, grad_y, dy_b, dy_t, DY_T: tl.constexpr, grad_alpha, grad_h0,
     T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    BMRU: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
+    BMRU: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None."""
+    """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None.
+
+    N counts words: of pairs there are twice as many numbers, and so wide are the rows of ``into``, ``grad_alpha`` and
+    ``grad_h0``.
+    """
+    FIELDS: tl.constexpr = 1 if HALF is None else 2
+    MASK: tl.constexpr = tl.int64 if ACC == tl.float64 else tl.int32
+    HELD: tl.constexpr = (2.0 if HALF is None else 0x40004000) if BMRU else 0  # beta = 2 where there is nothing
     g_t = g_t if G_T is None else G_T
     x_t = x_t if X_T is None else X_T
     y_t = y_t if Y_T is None else Y_T
     h_t = h_t if H_T is None else H_T
     dx_t = dx_t if DX_T is None else DX_T
     dy_t = dy_t if DY_T is None else DY_T
-    i_b, i_c, o_n = _where(blocks, C, BN)
+    i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s = S - 1 - tl.arange(0, S)  # the latest strand first: a scan that Triton reverses costs five times the shuffles
+    o_u = tl.arange(0, U)[None, :]
     begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
     tiles = tl.cdiv(end - begin, S * U)
-    first = (begin + (tiles - 1) * S * U + o_s * U).to(tl.int64)[:, None]
-    p_x = x + i_b * x_b + first * x_t + o_n
-    p_y = y + i_b * y_b + first * y_t + o_n
+    first = (begin + (tiles - 1) * S * U + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
+    each = (first + o_u)[:, :, None]  # [S, U, 1]
+    p_x = x + i_b * x_b + each * x_t + o_n
+    p_y = y + i_b * y_b + each * y_t + o_n
     p_h = h + i_b * h_b + (first - 1) * h_t + o_n
     p_dx = grad_x + i_b * dx_b + first * dx_t + o_n
     if g is not None:
-        p_g = g + i_b * g_b + first * g_t + o_n
+        p_g = g + i_b * g_b + each * g_t + o_n
     if grad_y is not None:
         p_dy = grad_y + i_b * dy_b + first * dy_t + o_n
-    level, carry = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
-    if BMRU:
-        level = tl.load(alpha + o_n, mask=m_n, other=0.0).to(ACC)
-    if into is not None:
-        carry = tl.load(into + (i_b * C + i_c) * N + o_n, mask=m_n, other=0.0).to(ACC)
-    sum_alpha = tl.zeros([S, BN], ACC)
+    wide = (i_b * C + i_c) * N * FIELDS + o_n * FIELDS
+    levels, carries, sums = (), (), ()
+    for f in tl.static_range(FIELDS):
+        level, carry = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
+        if BMRU:
+            level = field(tl.load(alpha + o_n, mask=m_n, other=0), f, HALF, ACC)
+        if into is not None:
+            carry = tl.load(into + wide + f, mask=m_n, other=0.0).to(ACC)
+        levels += (level,)
+        carries += (carry,)
+        sums += (tl.zeros([S, BN], ACC),)
 
     for i in tl.range(tiles, num_stages=STAGES):
         t = begin + (tiles - 1 - i) * S * U
-        xs, ys, gs, resets, befores = (), (), (), (), ()
+        mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
+        x_w = steps(load(p_x, mask, 0, EVEN), U)
+        y_w = steps(load(p_y, mask, HELD, EVEN), U)
+        if g is not None:
+            g_w = steps(load(p_g, mask, 0, EVEN), U)
+        o_first = (t + o_s * U)[:, None]
+        h_w = tl.load(p_h, mask=(o_first > 0) & (o_first <= end) & m_n, other=0)
+        if h0 is not None:
+            h_w = tl.where(o_first == 0, tl.load(h0 + i_b * N + o_n, mask=m_n, other=0), h_w)
+        resets = ()
         for u in tl.static_range(U):
-            o_t = t + o_s * U + u
-            mask = (o_t < end)[:, None] & m_n
-            x_u, y_u = _load_gate(p_x + u * x_t, p_y + u * y_t, mask, BMRU, ACC, EVEN)
-            xs += (x_u,)
-            ys += (y_u,)
-            if g is not None:
-                gs += (_load(p_g + u * g_t, mask, 0.0, EVEN).to(ACC),)
-            else:
-                gs += (tl.zeros([S, BN], ACC),)
             if reset is not None:
+                o_t = t + o_s * U + u
                 p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
                 resets += (tl.load(p_r, mask=o_t < end, other=0)[:, None] != 0,)
 
-        # The state before each strand, a row of h or h0, and from it the state before each step.
-        o_first = (t + o_s * U)[:, None]
-        before = tl.load(p_h, mask=(o_first > 0) & (o_first <= end) & m_n, other=0.0).to(ACC)
-        if h0 is not None:
-            before += tl.load(h0 + i_b * N + o_n + o_first * 0, mask=(o_first == 0) & m_n, other=0.0).to(ACC)
+        by_x, by_y, carries_2, sums_2 = (), (), (), ()
+        for f in tl.static_range(FIELDS):
+            xs, ys, gs = (), (), ()
+            for u in tl.static_range(U):
+                xs += (field(x_w[u], f, HALF, ACC),)
+                if BMRU:
+                    ys += (field(y_w[u], f, HALF, ACC),)
+                else:
+                    ys += (((y_w[u] >> 8 * f) & 1).to(MASK) - 1,)
+                if g is not None:
+                    gs += (field(g_w[u], f, HALF, ACC),)
+                else:
+                    gs += (tl.zeros([S, BN], ACC),)
+            before = field(h_w, f, HALF, ACC)
+            by_xs, by_ys, carry, sum_alpha = _tile(
+                xs, ys, gs, resets, before, levels[f], carries[f], sums[f], S, U, BMRU, reset is not None, slope
+            )
+            by_x += (by_xs,)
+            by_y += (by_ys,)
+            carries_2 += (carry,)
+            sums_2 += (sum_alpha,)
+        carries, sums = carries_2, sums_2
+
         for u in tl.static_range(U):
-            if reset is not None:
-                before = tl.where(resets[u], 0.0, before)
-            befores += (before,)
-            hold, new = _gate(xs[u], ys[u], level, BMRU)
-            before = tl.where(hold, before, new)
-
-        # What leaves each strand towards the past; from these, what reaches each strand from the future.
-        total, open_ = tl.zeros([S, BN], ACC), tl.full([S, BN], 1, tl.int1)
-        for u in tl.static_range(U - 1, -1, -1):
-            hold, _ = _gate(xs[u], ys[u], level, BMRU)
-            if reset is not None:
-                hold = hold & ~resets[u]
-            total, open_ = tl.where(hold, total + gs[u], 0.0), open_ & hold
-        reached, carry = _reach(open_.to(tl.int32), total, carry, S)
-
-        for u in tl.static_range(U - 1, -1, -1):
             mask = (t + o_s * U + u < end)[:, None] & m_n
-            total = reached + gs[u]
-            hold, new = _gate(xs[u], ys[u], level, BMRU)
-            by_value = tl.where(hold, 0.0, total)
-            by_gate = total * (new - befores[u])
-            if BMRU:
-                by_x, by_y = _surrogate(by_gate, by_value * level, xs[u], ys[u], slope)
-                sum_alpha += by_value * _side(xs[u], ys[u])
-                _store(p_dx + u * dx_t, by_x, mask, EVEN)
-                _store(p_dy + u * dy_t, by_y, mask, EVEN)
-            else:
-                _store(p_dx + u * dx_t, by_value, mask, EVEN)
-                if grad_y is not None:
-                    _store(p_dy + u * dy_t, by_gate, mask, EVEN)
-            if reset is not None:
-                hold = hold & ~resets[u]
-            reached = tl.where(hold, total, 0.0)
+            store_fields(p_dx + u * dx_t, by_x, u, mask, HALF, EVEN)
+            if grad_y is not None:
+                store_fields(p_dy + u * dy_t, by_y, u, mask, HALF, EVEN)
         p_x -= S * U * x_t
         p_y -= S * U * y_t
         p_h -= S * U * h_t
@@ -214,10 +225,11 @@ def _backward_kernel(
         if grad_y is not None:
             p_dy -= S * U * dy_t
 
-    if BMRU:
-        tl.store(grad_alpha + (i_b * C + i_c) * N + o_n, tl.sum(sum_alpha, 0, keep_dims=True), mask=m_n)
-    if i_c == 0:
-        tl.store(grad_h0 + i_b * N + o_n, carry, mask=m_n)
+    for f in tl.static_range(FIELDS):
+        if BMRU:
+            tl.store(grad_alpha + wide + f, tl.sum(sums[f], 0, keep_dims=True), mask=m_n)
+        if i_c == 0:
+            tl.store(grad_h0 + (i_b * N + o_n) * FIELDS + f, carries[f], mask=m_n)
 
 
 @triton.jit
@@ -230,7 +242,7 @@ def _first_write_kernel(
     ``passed [B, C, N]`` says that nothing in the chunk wrote, so that later chunks' gradients pass too. Reads forwards,
     R rows at a time, until all units have written.
     """
-    i_b, i_c, o_n = _where(blocks, C, BN)
+    i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_r = tl.arange(0, R)
     begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
@@ -243,8 +255,9 @@ def _first_write_kernel(
         mask = m_t[:, None] & m_n
         p_x = x + i_b * x_b + o_t * x_t + o_n
         p_y = y + i_b * y_b + o_t * y_t + o_n
-        x_r, y_r = _load_gate(p_x, p_y, mask, BMRU, ACC, False)
-        hold, _ = _gate(x_r, y_r, 1.0, BMRU)
+        x_r = tl.load(p_x, mask=mask, other=0.0).to(ACC)
+        y_r = tl.load(p_y, mask=mask, other=1.0 if BMRU else 0).to(ACC)  # masked lanes hold
+        hold = tl.abs(x_r) < tl.abs(y_r) if BMRU else y_r == 0
         if reset is not None:
             mark = tl.load(reset + i_b * r_b + (t + o_r).to(tl.int64) * r_t, mask=m_t, other=0)[:, None] != 0
             hold = hold & ~mark
@@ -274,10 +287,10 @@ def _carry_kernel(passed, total, grad_last, into, N, C, BN: tl.constexpr, BC: tl
     for j in range(0, C - 1, BC):
         p = (i_b * C + C - 1 - j - o_j)[:, None] * N + o_n
         mask = (j + o_j < C - 1)[:, None] & m_n
-        open_ = tl.load(passed + p, mask=mask, other=1).to(tl.int32)
+        open_ = -tl.load(passed + p, mask=mask, other=1).to(tl.int64 if into.dtype.element_ty == tl.float64 else tl.int32)
         sum_ = tl.load(total + p, mask=mask, other=0.0)
         open_, sum_ = tl.associative_scan((open_, sum_), 0, _join)
-        reached = sum_ + tl.where(open_ != 0, carry, 0.0)
+        reached = sum_ + under(open_, carry)
         tl.store(into + p - N, reached, mask=mask)
         carry = tl.sum(tl.where((o_j == BC - 1)[:, None], reached, 0.0), 0, keep_dims=True)
 
@@ -343,26 +356,31 @@ def _backward(
     """The gradients of alpha per chunk ``[B * C, N]`` and of h0 ``[B, N]``."""
     B, T, N = h.shape
     dtype = wide(h.dtype)
-    plan = make_plan(B, T, N, _TILES, h.itemsize == 2, h.device)
     absent = None, 0, 0, None
-    grad = absent if grad_h is None else rows(grad_h, reverse)
-    inputs = *rows(x, reverse), *rows(y, reverse)
     marks = flags(reset, reverse)
-    sizes = T, N, plan.C, plan.L, plan.blocks
     kind = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
-    into = states(grad_last)
+    alpha, h0, into = states(alpha), states(h0), states(grad_last)
+    tensors = pairs(x, y, h, grad_x, grad_h, grad_y, alpha, h0)
+    x_w, y_w, h_w, grad_x, grad_w, grad_y, alpha, h0 = tensors or (x, y, h, grad_x, grad_h, grad_y, alpha, h0)
+    plan = make_plan(B, T, h_w.shape[-1], _TILE, h.device)
+    sizes = T, N, plan.C, plan.L
     if plan.C > 1:
         passed, total = h.new_empty(B, plan.C, N, dtype=torch.int8), h.new_empty(B, plan.C, N, dtype=dtype)
-        _first_write_kernel[(plan.programs,)](
-            *grad, *inputs, *marks, passed, total, *sizes, BN=plan.BN, R=plan.S, num_warps=plan.warps, **kind
-        )
+        blocks = -(-N // plan.BN)
+        grad = absent if grad_h is None else rows(grad_h, reverse)
+        _first_write_kernel[(B * plan.C * blocks,)](
+            *grad, *rows(x, reverse), *rows(y, reverse), *marks, passed, total, *sizes, blocks,
+            BN=plan.BN, R=plan.S, num_warps=plan.warps, **kind,
+        )  # fmt: skip
         last, into = into, torch.empty_like(total)
-        _carry_kernel[(plan.blocks, B)](passed, total, last, into, N, plan.C, BN=plan.BN, BC=32, num_warps=1)
-    grad_alpha = h.new_empty(B * plan.C if alpha is not None else 0, N, dtype=dtype)
+        _carry_kernel[(blocks, B)](passed, total, last, into, N, plan.C, BN=plan.BN, BC=32, num_warps=1)
+    grad_alpha = h.new_empty(B * plan.C if kind["BMRU"] else 0, N, dtype=dtype)
     grad_h0 = h.new_empty(B, N, dtype=dtype)
+    grad = absent if grad_w is None else rows(grad_w, reverse)
     outputs = *rows(grad_x, reverse), *(absent if grad_y is None else rows(grad_y, reverse))
     _backward_kernel[(plan.programs,)](
-        *grad, into, *inputs, alpha, states(h0), *marks, *rows(h, reverse), *outputs, grad_alpha, grad_h0, *sizes,
-        BN=plan.BN, S=plan.S, U=plan.U, EVEN=plan.even, STAGES=plan.stages, slope=slope, num_warps=plan.warps, **kind,
+        *grad, into, *rows(x_w, reverse), *rows(y_w, reverse), alpha, h0, *marks, *rows(h_w, reverse), *outputs,
+        grad_alpha, grad_h0, T, h_w.shape[-1], plan.C, plan.L, plan.blocks,
+        HALF=HALVES[h.dtype] if tensors else None, slope=slope, **plan.tile, **kind,
     )  # fmt: skip
     return grad_alpha, grad_h0

@@ -17,26 +17,13 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.precision import wide
-from multistable.ops.triton_latch import _load as _load_one
-from multistable.ops.triton_latch import _where
-from multistable.ops.triton_tiles import Tile, flags, make_plan, rows, states
+from multistable.ops.triton_pieces import field, load, steps, store_fields, where
+from multistable.ops.triton_tiles import pairs as in_pairs
+from multistable.ops.triton_tiles import HALVES, Tile, flags, make_plan, rows, states
 
-__all__ = ["linear_backward", "linear_forward"]
+__all__ = ["linear_forward"]
 
-# Measured on one H200 at (64, 2048, 256) and (256, 784, 256).
-_FORWARD_TILES = {
-    "few": Tile(BN=32, U=8, warps=1, vector=4, stages=3),
-    "many": Tile(BN=64, U=4, warps=2, vector=4, stages=2),
-    "few half": Tile(BN=32, U=8, warps=1, vector=4, stages=3),
-    "many half": Tile(BN=64, U=8, warps=1, vector=4, stages=2),
-}
-
-_BACKWARD_TILES = {
-    "few": Tile(BN=32, U=8, warps=1, vector=4, stages=2),
-    "many": Tile(BN=64, U=8, warps=1, vector=4, stages=2),
-    "few half": Tile(BN=32, U=8, warps=2, vector=4, stages=2),
-    "many half": Tile(BN=64, U=8, warps=1, vector=4, stages=2),
-}
+_TILE = Tile(U=16, stages=3, enough=4)  # measured on one H200
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -53,25 +40,49 @@ def _mul(a_re, a_im, b_re, b_im, PAIRS: tl.constexpr):
 
 
 @triton.jit
-def _load(p, half, mask, PAIRS: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr = False):
-    """Real and imaginary parts; ``half`` lies between the two. EVEN: nothing lies outside."""
-    re = _load_one(p, mask, 0.0, EVEN).to(ACC)
+def _load(p, half, mask, PAIRS: tl.constexpr, ACC: tl.constexpr):
+    """Real and imaginary parts; ``half`` lies between the two."""
+    re = tl.load(p, mask=mask, other=0.0).to(ACC)
     if PAIRS:
-        return re, _load_one(p + half, mask, 0.0, EVEN).to(ACC)
+        return re, tl.load(p + half, mask=mask, other=0.0).to(ACC)
     else:
         return re, re
 
 
 @triton.jit
-def _store(p, half, re, im, mask, PAIRS: tl.constexpr, EVEN: tl.constexpr = False):
-    if EVEN:
-        tl.store(p, re.to(p.dtype.element_ty))
-        if PAIRS:
-            tl.store(p + half, im.to(p.dtype.element_ty))
+def _store(p, half, re, im, mask, PAIRS: tl.constexpr):
+    tl.store(p, re, mask=mask)
+    if PAIRS:
+        tl.store(p + half, im, mask=mask)
+
+
+@triton.jit
+def _load_steps(p, half, mask, U: tl.constexpr, PAIRS: tl.constexpr, EVEN: tl.constexpr):
+    """Words of real and imaginary parts, each a tuple of U steps."""
+    re = steps(load(p, mask, 0, EVEN), U)
+    if PAIRS:
+        return re, steps(load(p + half, mask, 0, EVEN), U)
     else:
-        tl.store(p, re.to(p.dtype.element_ty), mask=mask)
-        if PAIRS:
-            tl.store(p + half, im.to(p.dtype.element_ty), mask=mask)
+        return re, re
+
+
+@triton.jit
+def _fields(words, f: tl.constexpr, U: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
+    """The numbers of field f, a tuple of U steps."""
+    numbers = ()
+    for u in tl.static_range(U):
+        numbers += (field(words[u], f, HALF, ACC),)
+    return numbers
+
+
+@triton.jit
+def _store_step(
+    p, half, re, im, u: tl.constexpr, mask, HALF: tl.constexpr, PAIRS: tl.constexpr, EVEN: tl.constexpr
+):  # fmt: skip
+    """Step u of real and imaginary parts, each a tuple of U steps per field."""
+    store_fields(p, re, u, mask, HALF, EVEN)
+    if PAIRS:
+        store_fields(p + half, im, u, mask, HALF, EVEN)
 
 
 @triton.jit
@@ -144,92 +155,122 @@ def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
     return before, before_i, after, after_i
 
 
-# --- forward ----------------------------------------------------------------------------------------------------------
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _ends(ars, ais, brs, bis, opens, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr):
+    """Where each strand ends that starts from zero, and the product of its coefficients."""
+    s, si = tl.zeros_like(brs[0]), tl.zeros_like(brs[0])
+    c, ci = s + 1.0, s
+    for u in tl.static_range(U):
+        if RESETS:  # selected, not multiplied: an overflow must not outlive a reset
+            s, si = tl.where(opens[u], s, 0.0), tl.where(opens[u], si, 0.0)
+            c, ci = tl.where(opens[u], c, 0.0), tl.where(opens[u], ci, 0.0)
+        c, ci = _mul(ars[u], ais[u], c, ci, PAIRS)
+        s, si = _mul(ars[u], ais[u], s, si, PAIRS)
+        s, si = s + brs[u], si + bis[u]
+    return c, ci, s, si
+
+
+@triton.jit
+def _tile(
+    ars, ais, brs, bis, opens, state, state_i, whole, whole_i,
+    S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr, SUMMARY: tl.constexpr,
+):  # fmt: skip
+    """States of a tile: tuples of U steps [S, BN], and the state before it [1, BN]; then the state after it, and the
+    product ``whole`` of all coefficients so far, if that is wanted."""
+    before, before_i = state, state_i
+    if S > 1 or SUMMARY:
+        c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, RESETS)
+        before, before_i, state, state_i = _enter(c, ci, s, si, state, state_i, S, PAIRS)
+    if SUMMARY:
+        zero = tl.zeros_like(s)
+        _, _, whole, whole_i = _enter(c, ci, zero, zero, whole, whole_i, S, PAIRS)
+    hs, his = (), ()
+    h, hi = tl.broadcast_to(before, brs[0].shape), tl.broadcast_to(before_i, brs[0].shape)
+    for u in tl.static_range(U):
+        if RESETS:
+            h, hi = tl.where(opens[u], h, 0.0), tl.where(opens[u], hi, 0.0)
+        h, hi = _mul(ars[u], ais[u], h, hi, PAIRS)
+        h, hi = h + brs[u], hi + bis[u]
+        hs += (h,)
+        his += (hi,)
+    if S == 1 and not SUMMARY:
+        state, state_i = h, hi
+    return hs, his, state, state_i, whole, whole_i
 
 
 @triton.jit
 def _forward_kernel(
     a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
     h, h_b, h_t, H_T: tl.constexpr, product, final, T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, CONSTANT: tl.constexpr,
-    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero."""
+    """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero.
+
+    N counts words; ``start``, ``product``, ``final`` and a constant ``a`` are rows of W wide numbers.
+    """
+    FIELDS: tl.constexpr = 1 if HALF is None else 2
     a_t = a_t if A_T is None else A_T
     b_t = b_t if B_T is None else B_T
     h_t = h_t if H_T is None else H_T
-    i_b, i_c, o_n = _where(blocks, C, BN)
+    i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
-    W = N * (2 if PAIRS else 1)
-    o_s = tl.arange(0, S)
+    o_s, o_u = tl.arange(0, S), tl.arange(0, U)[None, :]
     end = tl.minimum((i_c + 1) * L, T)
-    first = (i_c * L + o_s * U).to(tl.int64)[:, None]
-    p_b = b + i_b * b_b + first * b_t + o_n
+    first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
+    each = (first + o_u)[:, :, None]  # [S, U, 1]
+    p_b = b + i_b * b_b + each * b_t + o_n
+    p_a = a + i_b * a_b + each * a_t + o_n
     p_h = h + i_b * h_b + first * h_t + o_n
-    p_a = a + i_b * a_b + first * a_t + o_n
-    if CONSTANT:
-        ar, ai = _load(a + o_n, N, m_n, PAIRS, ACC)
-        ar, ai = tl.broadcast_to(ar, [S, BN]), tl.broadcast_to(ai, [S, BN])
-    state, state_i = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
-    whole, whole_i = tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)
-    if start is not None:
-        state, state_i = _load(start + (i_b * C + i_c) * W + o_n, N, m_n, PAIRS, ACC)
+    W = N * FIELDS * (2 if PAIRS else 1)
+    p_w = (i_b * C + i_c) * W + o_n * FIELDS
+    coefficients, states, wholes = (), (), ()
+    for f in tl.static_range(FIELDS):
+        zero = tl.zeros([1, BN], ACC)
+        coefficients += (_load(a + o_n * FIELDS + f, N * FIELDS, m_n, PAIRS, ACC) if CONSTANT else (zero, zero),)
+        states += ((zero, zero) if start is None else _load(start + p_w + f, N * FIELDS, m_n, PAIRS, ACC),)
+        wholes += ((zero + 1.0, zero),)
 
     for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
-        bs, bis, cs, cis, opens = (), (), (), (), ()
-        as_, ais = (), ()
+        mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
+        b_w, bi_w = _load_steps(p_b, N, mask, U, PAIRS, EVEN)
+        if not CONSTANT:
+            a_w, ai_w = _load_steps(p_a, N, mask, U, PAIRS, EVEN)
+        opens = ()
         for u in tl.static_range(U):
-            o_t = t + o_s * U + u
-            m_t = (o_t < end)[:, None]
-            mask = m_t & m_n
-            br, bi = _load(p_b + u * b_t, N, mask, PAIRS, ACC, EVEN)
-            bs += (br,)
-            bis += (bi,)
-            if not CONSTANT:
-                ar, ai = _load(p_a + u * a_t, N, mask, PAIRS, ACC, EVEN)
-            if not EVEN:  # behind the end nothing changes
-                ar_u, ai_u = tl.where(m_t, ar, 1.0), tl.where(m_t, ai, 0.0)
-            else:
-                ar_u, ai_u = ar, ai
-            as_ += (ar_u,)
-            ais += (ai_u,)
             if reset is not None:
+                o_t = t + o_s * U + u
                 p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
                 opens += (tl.load(p_r, mask=o_t < end, other=0)[:, None] == 0,)
-        # Each strand from zero: its states, and the products by which an entering state would reach them.
-        s, si = tl.zeros([S, BN], ACC), tl.zeros([S, BN], ACC)
-        c, ci = tl.full([S, BN], 1.0, ACC), tl.zeros([S, BN], ACC)
-        ss, sis = (), ()
-        for u in tl.static_range(U):
-            if reset is not None:  # selected, not multiplied: an overflow must not outlive a reset
-                s, si = tl.where(opens[u], s, 0.0), tl.where(opens[u], si, 0.0)
-                c, ci = tl.where(opens[u], c, 0.0), tl.where(opens[u], ci, 0.0)
-            c, ci = _mul(as_[u], ais[u], c, ci, PAIRS)
-            s, si = _mul(as_[u], ais[u], s, si, PAIRS)
-            s, si = s + bs[u], si + bis[u]
-            ss += (s,)
-            sis += (si,)
-            cs += (c,)
-            cis += (ci,)
-        before, before_i, state, state_i = _enter(c, ci, s, si, state, state_i, S, PAIRS)
-        if SUMMARY:
-            _, _, whole, whole_i = _enter(c, ci, tl.zeros_like(s), tl.zeros_like(s), whole, whole_i, S, PAIRS)
-        else:
-            shut = tl.zeros([S, 1], tl.int1)
+        re, im, states_2, wholes_2 = (), (), (), ()
+        for f in tl.static_range(FIELDS):
+            if CONSTANT:
+                ars, ais = (coefficients[f][0],) * U, (coefficients[f][1],) * U
+            else:
+                ars, ais = _fields(a_w, f, U, HALF, ACC), _fields(ai_w, f, U, HALF, ACC)
+            hs, his, state, state_i, whole, whole_i = _tile(
+                ars, ais, _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC), opens, *states[f], *wholes[f],
+                S, U, PAIRS, reset is not None, SUMMARY,
+            )  # fmt: skip
+            re += (hs,)
+            im += (his,)
+            states_2 += ((state, state_i),)
+            wholes_2 += ((whole, whole_i),)
+        states, wholes = states_2, wholes_2
+        if not SUMMARY:
             for u in tl.static_range(U):
                 mask = (t + o_s * U + u < end)[:, None] & m_n
-                hr, hi = _mul(cs[u], cis[u], before, before_i, PAIRS)
-                if reset is not None:
-                    shut = shut | ~opens[u]
-                    hr, hi = tl.where(shut, 0.0, hr), tl.where(shut, 0.0, hi)
-                _store(p_h + u * h_t, N, hr + ss[u], hi + sis[u], mask, PAIRS, EVEN)
+                _store_step(p_h + u * h_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
         p_b += S * U * b_t
-        p_h += S * U * h_t
         p_a += S * U * a_t
+        p_h += S * U * h_t
     if SUMMARY:
-        p = (i_b * C + i_c) * W + o_n
-        _store(product + p, N, whole, whole_i, m_n, PAIRS)
-        _store(final + p, N, state, state_i, m_n, PAIRS)
+        for f in tl.static_range(FIELDS):
+            _store(product + p_w + f, N * FIELDS, *wholes[f], m_n, PAIRS)
+            _store(final + p_w + f, N * FIELDS, *states[f], m_n, PAIRS)
 
 
 @triton.jit
@@ -265,124 +306,6 @@ def _carry_kernel(
         state, state_i = _pick(h, last), _pick(hi, last)
 
 
-# --- backward ---------------------------------------------------------------------------------------------------------
-
-
-@triton.jit
-def _backward_kernel(
-    g, g_b, g_t, G_T: tl.constexpr, into, a, a_b, a_t, A_T: tl.constexpr, h0, reset, r_b, r_t,
-    h, h_b, h_t, H_T: tl.constexpr, grad_a, da_b, da_t, DA_T: tl.constexpr, grad_b, db_b, db_t, DB_T: tl.constexpr,
-    grad_h0, product, final, T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, CONSTANT: tl.constexpr,
-    SUMMARY: tl.constexpr, ACC: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Gradients of one chunk, from its last tile to its first; ``into [B, C, W]`` is what reaches its last state.
-
-    A constant coefficient's gradient comes per chunk, ``grad_a [B * C, W]``. With SUMMARY only the chunk's product and
-    what leaves it towards the past.
-    """
-    g_t = g_t if G_T is None else G_T
-    a_t = a_t if A_T is None else A_T
-    h_t = h_t if H_T is None else H_T
-    da_t = da_t if DA_T is None else DA_T
-    db_t = db_t if DB_T is None else DB_T
-    i_b, i_c, o_n = _where(blocks, C, BN)
-    m_n = o_n < N
-    W = N * (2 if PAIRS else 1)
-    o_s = S - 1 - tl.arange(0, S)  # the latest strand first
-    begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
-    tiles = tl.cdiv(end - begin, S * U)
-    first = (begin + (tiles - 1) * S * U + o_s * U).to(tl.int64)[:, None]
-    p_g = g + i_b * g_b + first * g_t + o_n
-    p_h = h + i_b * h_b + (first - 1) * h_t + o_n  # the state before each step
-    p_a = a + i_b * a_b + first * a_t + o_n
-    p_da = grad_a + i_b * da_b + first * da_t + o_n
-    p_db = grad_b + i_b * db_b + first * db_t + o_n
-    if CONSTANT:
-        ar, ai = _load(a + o_n, N, m_n, PAIRS, ACC)
-        ar, ai = tl.broadcast_to(ar, [S, BN]), tl.broadcast_to(-ai, [S, BN])
-    carry, carry_i = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
-    whole, whole_i = tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)
-    if into is not None:
-        carry, carry_i = _load(into + (i_b * C + i_c) * W + o_n, N, m_n, PAIRS, ACC)
-    sum_a, sum_ai = tl.zeros([S, BN], ACC), tl.zeros([S, BN], ACC)
-
-    for i in tl.range(tiles, num_stages=STAGES):
-        t = begin + (tiles - 1 - i) * S * U
-        gs, gis, as_, ais, hs, his, opens = (), (), (), (), (), (), ()
-        for u in tl.static_range(U):
-            o_t = t + o_s * U + u
-            m_t = (o_t < end)[:, None]
-            mask = m_t & m_n
-            gr, gi = _load(p_g + u * g_t, N, mask, PAIRS, ACC, EVEN)
-            gs += (gr,)
-            gis += (gi,)
-            if not CONSTANT:
-                ar, ai = _load(p_a + u * a_t, N, mask, PAIRS, ACC, EVEN)
-                ai = -ai
-            if not EVEN:
-                ar_u, ai_u = tl.where(m_t, ar, 1.0), tl.where(m_t, ai, 0.0)
-            else:
-                ar_u, ai_u = ar, ai
-            as_ += (ar_u,)
-            ais += (ai_u,)
-            if not SUMMARY:
-                hr, hi = _load(p_h + u * h_t, N, mask & (o_t > 0)[:, None], PAIRS, ACC)
-                hs += (hr,)
-                his += (hi,)
-            if reset is not None:
-                p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
-                opens += (tl.load(p_r, mask=o_t < end, other=0)[:, None] == 0,)
-        # Each strand from zero: what leaves it towards the past, and the product by which later gradients pass.
-        q, qi = tl.zeros([S, BN], ACC), tl.zeros([S, BN], ACC)
-        c, ci = tl.full([S, BN], 1.0, ACC), tl.zeros([S, BN], ACC)
-        for u in tl.static_range(U - 1, -1, -1):
-            q, qi = _mul(as_[u], ais[u], q + gs[u], qi + gis[u], PAIRS)
-            c, ci = _mul(as_[u], ais[u], c, ci, PAIRS)
-            if reset is not None:
-                q, qi = tl.where(opens[u], q, 0.0), tl.where(opens[u], qi, 0.0)
-                c, ci = tl.where(opens[u], c, 0.0), tl.where(opens[u], ci, 0.0)
-        q_in, q_in_i, carry, carry_i = _enter(c, ci, q, qi, carry, carry_i, S, PAIRS)
-        if SUMMARY:
-            _, _, whole, whole_i = _enter(c, ci, tl.zeros_like(q), tl.zeros_like(q), whole, whole_i, S, PAIRS)
-        else:
-            for u in tl.static_range(U - 1, -1, -1):
-                o_t = t + o_s * U + u
-                mask = (o_t < end)[:, None] & m_n
-                total, total_i = q_in + gs[u], q_in_i + gis[u]
-                _store(p_db + u * db_t, N, total, total_i, mask, PAIRS, EVEN)
-                hr, hi = hs[u], his[u]
-                if h0 is not None:
-                    at_start = (o_t == 0)[:, None]
-                    h0r, h0i = _load(h0 + i_b * W + o_n, N, at_start & m_n, PAIRS, ACC)
-                    hr, hi = tl.where(at_start, h0r, hr), tl.where(at_start, h0i, hi)
-                if reset is not None:
-                    hr, hi = tl.where(opens[u], hr, 0.0), tl.where(opens[u], hi, 0.0)
-                dar, dai = _mul(total, total_i, hr, -hi, PAIRS)
-                if CONSTANT:
-                    sum_a, sum_ai = sum_a + dar, sum_ai + dai  # masked lanes have h = 0
-                else:
-                    _store(p_da + u * da_t, N, dar, dai, mask, PAIRS, EVEN)
-                q_in, q_in_i = _mul(as_[u], ais[u], total, total_i, PAIRS)
-                if reset is not None:
-                    q_in, q_in_i = tl.where(opens[u], q_in, 0.0), tl.where(opens[u], q_in_i, 0.0)
-        p_g -= S * U * g_t
-        p_h -= S * U * h_t
-        p_a -= S * U * a_t
-        p_da -= S * U * da_t
-        p_db -= S * U * db_t
-
-    p = (i_b * C + i_c) * W + o_n
-    if SUMMARY:
-        _store(product + p, N, whole, whole_i, m_n, PAIRS)
-        _store(final + p, N, carry, carry_i, m_n, PAIRS)
-    else:
-        if CONSTANT:
-            _store(grad_a + p, N, tl.sum(sum_a, 0, keep_dims=True), tl.sum(sum_ai, 0, keep_dims=True), m_n, PAIRS)
-        if i_c == 0:
-            _store(grad_h0 + i_b * W + o_n, N, carry, carry_i, m_n, PAIRS)
-
-
 # --- host -------------------------------------------------------------------------------------------------------------
 
 
@@ -391,73 +314,44 @@ def linear_forward(
 ) -> None:
     """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
     B, T, W = h.shape
-    N = W // 2 if pairs else W
-    plan = make_plan(B, T, N, _FORWARD_TILES, h.itemsize == 2, h.device)
+    numbers = W // 2 if pairs else W
     constant = a.ndim == 1
-    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse)
-    marks, out = flags(reset, reverse), rows(h, reverse)
+    half, (b_w, h_w, a_w) = words(numbers, b, h, None if constant else a)
+    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a_w, reverse)
+    N = numbers // 2 if half else numbers
+    plan = make_plan(B, T, N, _TILE, h.device)
+    kind = {"PAIRS": pairs, "CONSTANT": constant, "HALF": half, "ACC": accumulator(h.dtype)}
+    inputs, marks, out = (*coefficient, *rows(b_w, reverse)), flags(reset, reverse), rows(h_w, reverse)
     sizes = T, N, plan.C, plan.L, plan.blocks
-    kind = {"PAIRS": pairs, "CONSTANT": constant, "ACC": _accumulator(h.dtype), "num_warps": plan.warps}
-    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even, "STAGES": plan.stages}
-    inputs = *coefficient, *rows(b, reverse)
     start = states(h0)
     if plan.C > 1:
-        product, final, entering = (h.new_empty(B, plan.C, W, dtype=wide(h.dtype)) for _ in range(3))
+        product, final = (h.new_empty(B, plan.C, W, dtype=wide(h.dtype)) for _ in range(2))
         _forward_kernel[(plan.programs,)](
-            *inputs, None, *marks, *out, product, final, *sizes, **tile, SUMMARY=True, **kind
-        )  # fmt: skip
-        _carry_kernel[(plan.blocks, B)](
-            product, final, start, entering, N, plan.C,
-            BN=plan.BN, BC=32, PAIRS=pairs, REVERSE=False, ACC=kind["ACC"], num_warps=1,
-        )  # fmt: skip
-        start = entering
-    _forward_kernel[(plan.programs,)](*inputs, start, *marks, *out, h, h, *sizes, **tile, SUMMARY=False, **kind)
-
-
-def linear_backward(
-    grad_h: Tensor | None,
-    grad_last: Tensor | None,
-    a: Tensor,
-    h0: Tensor | None,
-    reset: Tensor | None,
-    h: Tensor,
-    grad_b: Tensor,
-    *,
-    pairs: bool,
-    reverse: bool,
-) -> tuple[Tensor, Tensor]:
-    """Fill ``grad_b``; return the wide gradients of ``a`` (in a's shape) and of ``h0``."""
-    B, T, W = h.shape
-    N = W // 2 if pairs else W
-    plan = make_plan(B, T, N, _BACKWARD_TILES, h.itemsize == 2, h.device)
-    constant = a.ndim == 1
-    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse)
-    grad_h = torch.zeros_like(h) if grad_h is None else grad_h
-    dtype = wide(h.dtype)
-    grad_a = h.new_empty((B * plan.C, W) if constant else (B, T, W), dtype=dtype)
-    grad_h0 = h.new_empty(B, W, dtype=dtype)
-    saved = states(h0), *flags(reset, reverse), *rows(h, reverse)
-    outputs = *((grad_a, 0, 0, 0) if constant else rows(grad_a, reverse)), *rows(grad_b, reverse), grad_h0
-    sizes = T, N, plan.C, plan.L, plan.blocks
-    kind = {"PAIRS": pairs, "CONSTANT": constant, "ACC": _accumulator(h.dtype), "num_warps": plan.warps}
-    tile = {"BN": plan.BN, "S": plan.S, "U": plan.U, "EVEN": plan.even, "STAGES": plan.stages}
-    grad = rows(grad_h, reverse)
-    into = states(grad_last)
-    if plan.C > 1:
-        product, final, reaching = (h.new_empty(B, plan.C, W, dtype=dtype) for _ in range(3))
-        _backward_kernel[(plan.programs,)](
-            *grad, None, *coefficient, *saved, *outputs, product, final, *sizes, **tile, SUMMARY=True, **kind
+            *inputs, None, *marks, *out, product, final, *sizes, SUMMARY=True, **plan.tile, **kind
         )
-        _carry_kernel[(plan.blocks, B)](
-            product, final, into, reaching, N, plan.C,
-            BN=plan.BN, BC=32, PAIRS=pairs, REVERSE=True, ACC=kind["ACC"], num_warps=1,
-        )  # fmt: skip
-        into = reaching
-    _backward_kernel[(plan.programs,)](
-        *grad, into, *coefficient, *saved, *outputs, h, h, *sizes, **tile, SUMMARY=False, **kind
-    )
-    return grad_a.sum(dim=0) if constant else grad_a, grad_h0
+        start = carry(product, final, start, pairs=pairs, reverse=False)
+    _forward_kernel[(plan.programs,)](*inputs, start, *marks, *out, h, h, *sizes, SUMMARY=False, **plan.tile, **kind)
 
 
-def _accumulator(dtype: torch.dtype) -> tl.dtype:
+def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:
+    """From each chunk's product and end ``[B, C, W]`` to the state that enters each, in the same shape."""
+    B, C, W = final.shape
+    N = W // 2 if pairs else W
+    entering = torch.empty_like(final)
+    _carry_kernel[(-(-N // 32), B)](
+        product, final, initial, entering, N, C,
+        BN=32, BC=32, PAIRS=pairs, REVERSE=reverse, ACC=accumulator(final.dtype), num_warps=1,
+    )  # fmt: skip
+    return entering
+
+
+def words(N: int, *tensors: Tensor | None) -> tuple[tl.dtype | None, tuple[Tensor | None, ...]]:
+    """The tensors in words of two half-precision numbers, and the dtype of these; or as they are, and None."""
+    dtypes = {x.dtype for x in tensors if x is not None}
+    if N % 2 == 0 and len(dtypes) == 1 and (paired := in_pairs(*tensors)):
+        return HALVES[dtypes.pop()], tuple(paired)
+    return None, tensors
+
+
+def accumulator(dtype: torch.dtype) -> tl.dtype:
     return tl.float64 if dtype == torch.float64 else tl.float32

@@ -4,25 +4,24 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+import triton.language as tl
 from torch import Tensor
 
-__all__ = ["Plan", "Rows", "Tile", "flags", "make_plan", "rows", "states"]
+__all__ = ["HALVES", "Plan", "Rows", "Tile", "flags", "make_plan", "pairs", "rows", "states"]
 
-_FILL = 16  # warps per multiprocessor below which sequences are cut into chunks
-_MANY = 1 << 15  # columns (sequences times words per step) from which programs are enough to hide each other's waits
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
+_LANES = 32  # threads of a warp, each with one column of words
+_MOST_WARPS = 8  # of a program: more strands cost more to combine
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program computes at a time: ``BN`` columns by strands of ``U`` steps, ``vector`` columns per thread."""
+    """How a kernel walks over time: ``U`` steps of each strand at once, ``stages`` tiles on their way to shared memory
+    while one is computed, and as many strands as it takes to have ``enough`` warps on each multiprocessor."""
 
-    BN: int
     U: int
-    warps: int
-    vector: int
     stages: int
-    """Tiles in flight: the next ones are on their way to shared memory while one is computed."""
+    enough: int
 
 
 @dataclass(frozen=True)
@@ -44,22 +43,31 @@ class Plan:
     even: bool
     """Whether tiles and blocks fill all of time and all columns, so that no access needs a mask."""
 
+    @property
+    def tile(self) -> dict[str, int | bool]:
+        """The options that the kernels share."""
+        sizes = {"BN": self.BN, "S": self.S, "U": self.U, "EVEN": self.even, "STAGES": self.stages}
+        return sizes | {"num_warps": self.warps}
 
-def make_plan(B: int, T: int, N: int, tiles: dict[str, Tile], half: bool, device: torch.device) -> Plan:
-    """As many strands as fill the warps, as many chunks as fill the GPU.
 
-    ``tiles`` has what measured best for few and for many columns in the batch, in full and in half precision.
+@cache
+def make_plan(B: int, T: int, N: int, tile: Tile, device: torch.device) -> Plan:
+    """For ``B`` sequences of ``T`` steps of ``N`` words.
+
+    A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If the batch has too
+    few columns to fill the GPU, several warps walk over neighbouring strands; if that is not enough either, sequences
+    are cut into chunks.
     """
-    tile = tiles[f"{'many' if B * N >= _MANY else 'few'}{' half' if half else ''}"]
-    BN = min(tile.BN, 1 << (N - 1).bit_length())
-    S = 32 * tile.warps * tile.vector // BN
+    BN = min(_LANES, 1 << (N - 1).bit_length())
     blocks = _ceil(N, BN)
-    wanted = _FILL * _multiprocessors(device) // (B * blocks * tile.warps)
-    C = max(1, min(wanted, T // _SHORTEST)) if wanted > 4 else 1
+    wanted = max(1, tile.enough * _multiprocessors(device) // (B * blocks))  # warps for each block of columns
+    C = max(1, min(wanted, T // _SHORTEST)) if wanted > _MOST_WARPS else 1
+    warps = min(_MOST_WARPS, 1 << (_ceil(wanted, C) - 1).bit_length())
+    S = _LANES * warps // BN
     L = _ceil(_ceil(T, C), S * tile.U) * S * tile.U
     C = _ceil(T, L)
     even = T % (S * tile.U) == 0 and N % BN == 0
-    return Plan(BN, S, tile.U, tile.warps, tile.stages, C, L, blocks, programs=B * C * blocks, even=even)
+    return Plan(BN, S, tile.U, warps, tile.stages, C, L, blocks, programs=B * C * blocks, even=even)
 
 
 def _ceil(a: int, b: int) -> int:
@@ -96,3 +104,19 @@ def flags(x: Tensor | None, reverse: bool) -> tuple[Tensor | None, int, int]:
 def states(x: Tensor | None) -> Tensor | None:
     """``[B, N]``, contiguous, or none."""
     return None if x is None else x.contiguous()
+
+
+HALVES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+
+
+def pairs(*tensors: Tensor | None) -> list[Tensor | None] | None:
+    """Views of half-precision numbers (and of bytes) as words of two, or None if one of the tensors does not allow it."""
+    if all(x is None or (x.itemsize <= 2 and _even(x)) for x in tensors):
+        return [None if x is None else x.view({2: torch.uint32, 1: torch.uint16}[x.itemsize]) for x in tensors]
+    return None
+
+
+def _even(x: Tensor) -> bool:
+    """Whether neighbours along the last axis can be read in pairs."""
+    numbers = x.shape[-1], x.storage_offset(), *x.stride()[:-1]
+    return x.stride(-1) == 1 and all(n % 2 == 0 for n in numbers)

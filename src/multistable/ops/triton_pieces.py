@@ -1,0 +1,130 @@
+"""What the GPU kernels share: where a program works, the steps of a strand, half-precision numbers in pairs.
+
+Numbers of 16 bits travel in pairs as 32-bit words, so that a thread always has whole words, one column of them: all
+tensors of a kernel then lie in the same way over the threads, and the compiler neither moves nor computes them twice.
+Kernels compute with each *field* of a word apart: FIELDS is 2 for pairs, and HALF the dtype of their numbers.
+"""
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+"""Triton's interpreter has no assembler."""
+
+
+@triton.jit
+def where(blocks, C, BN: tl.constexpr):
+    """Which sequence, chunk and columns [1, BN] a program has."""
+    i = tl.program_id(0)
+    i_bc = i // blocks
+    return (i_bc // C).to(tl.int64), i_bc % C, ((i % blocks) * BN + tl.arange(0, BN))[None, :]
+
+
+@triton.jit
+def load(p, mask, other, EVEN: tl.constexpr):
+    """EVEN: no step and no column lies outside."""
+    if EVEN:
+        return tl.load(p)
+    else:
+        return tl.load(p, mask=mask, other=other)
+
+
+@triton.jit
+def store(p, value, mask, EVEN: tl.constexpr):
+    if EVEN:
+        tl.store(p, value)
+    else:
+        tl.store(p, value, mask=mask)
+
+
+@triton.jit
+def steps(x, U: tl.constexpr):
+    """The steps of each strand, ``x [S, U, BN]``, as a tuple of U tensors [S, BN]. All of a strand is in one thread, so
+    that nothing moves."""
+    return _unstack(tl.permute(x, (0, 2, 1)), U)
+
+
+@triton.jit
+def _unstack(x, U: tl.constexpr):
+    S: tl.constexpr = x.shape[0]
+    BN: tl.constexpr = x.shape[1]
+    if U == 1:
+        return (tl.reshape(x, [S, BN]),)
+    else:
+        early, late = tl.split(tl.permute(tl.reshape(x, [S, BN, 2, U // 2]), (0, 1, 3, 2)))
+        return _unstack(early, U // 2) + _unstack(late, U // 2)
+
+
+@triton.jit
+def field(word, i: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
+    """The i-th number of a word as a wide float."""
+    if HALF is None:
+        return word.to(ACC)
+    elif HALF == tl.bfloat16:  # a float32 without its lower bits
+        return (word << 16 if i == 0 else word & 0xFFFF0000).to(tl.float32, bitcast=True)
+    else:
+        return (word >> 16 * i).to(tl.uint16).to(HALF, bitcast=True).to(ACC)
+
+
+@triton.jit
+def pack(low, high, HALF: tl.constexpr):
+    """Two wide floats as one word, rounded to nearest."""
+    if INTERPRETED:
+        return _word(low, HALF) | (_word(high, HALF) << 16)
+    elif HALF == tl.bfloat16:
+        return tl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], tl.uint32, True, 1)
+    else:
+        return tl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], tl.uint32, True, 1)
+
+
+@triton.jit
+def store_fields(p, fields, u: tl.constexpr, mask, HALF: tl.constexpr, EVEN: tl.constexpr):
+    """Step u of each field, where ``fields`` has a tuple of steps for each."""
+    if HALF is None:
+        store(p, fields[0][u].to(p.dtype.element_ty), mask, EVEN)
+    else:
+        store(p, pack(fields[0][u], fields[1][u], HALF), mask, EVEN)
+
+
+@triton.jit
+def _word(x, HALF: tl.constexpr):
+    return x.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32)
+
+
+@triton.jit
+def bits(x):
+    return x.to(tl.int64 if x.dtype == tl.float64 else tl.int32, bitcast=True)
+
+
+@triton.jit
+def under(mask, x):
+    """The float ``x`` under the mask of bits, zero elsewhere."""
+    return (bits(x) & mask).to(x.dtype, bitcast=True)
+
+
+@triton.jit
+def choose(mask, x, other):
+    """The float ``x`` under the mask of bits, ``other`` elsewhere."""
+    return ((bits(x) & mask) | (bits(other) & ~mask)).to(x.dtype, bitcast=True)
+
+
+@triton.jit
+def below_zero(d):
+    """All bits where d < 0, none elsewhere: a shift of the sign, which a difference that is zero or NaN does not have.
+
+    In assembly, because the compiler turns a shift back into a comparison and a select and runs out of predicates: it
+    took 15 of 60 instructions per number to save and restore them.
+    """
+    if INTERPRETED or d.dtype == tl.float64:
+        return (d < 0).to(tl.int64 if d.dtype == tl.float64 else tl.int32) * -1
+    else:
+        return tl.inline_asm_elementwise("shr.s32 $0, $1, 31;", "=r,f", [d], tl.int32, True, 1)
+
+
+@triton.jit
+def reciprocal(z):
+    """``1 / z`` for z >= 1. In float32 one instruction of the special function unit, where a division takes eight."""
+    if INTERPRETED or z.dtype == tl.float64:
+        return 1.0 / z
+    else:
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [z], tl.float32, True, 1)
