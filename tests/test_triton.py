@@ -40,19 +40,20 @@ both_floats = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 SMALL = (2, 11, 6)
 
 
-@pytest.fixture(params=["planned", "alone", "strands", "chunks"])
+@pytest.fixture(params=["alone", "strands", "chunks"] + ["planned"] * (DEVICE == "cuda"))
 def cut(request, monkeypatch):
     """How time is cut: as for this batch on this device, or in small tiles, so that small inputs have several of them,
     by one warp alone, by two warps on neighbouring strands, or by many in chunks of 4 steps or one tile."""
     triton_tiles.make_plan.cache_clear()
     if request.param != "planned":
-        crowd = 1 if request.param == "alone" else 10**6
-        monkeypatch.setattr(triton_tiles, "_multiprocessors", lambda device: crowd)
+        monkeypatch.setattr(triton_tiles, "_multiprocessors", lambda device: 1e-6 if request.param == "alone" else 1e6)
         monkeypatch.setattr(triton_tiles, "_LANES", 4)
         monkeypatch.setattr(triton_tiles, "_MOST_WARPS", 2 if request.param == "strands" else 1)
         monkeypatch.setattr(triton_tiles, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
         for module in (triton_latch, triton_latch_backward, triton_linear, triton_linear_backward):
-            monkeypatch.setattr(module, "_TILE", triton_tiles.Tile(U=2, stages=1, enough=1))
+            monkeypatch.setattr(module, "_PACES", ((0, 2, 1),))
+        for module in (triton_linear, triton_linear_backward):
+            monkeypatch.setattr(module, "_CHAIN", (1, 2, 4, 2))
     yield request.param
     triton_tiles.make_plan.cache_clear()
 

@@ -70,6 +70,6 @@ def test_linear_operator(combine, K):
 @pytest.mark.parametrize(("combine", "K"), [(triton_latch_backward._join, 2), (triton_latch_backward._append, 4)])
 def test_gradient_operator(combine, K):
     x = torch.randint(-8, 8, (3, K, 64), dtype=torch.int32)  # sums of small integers are exact
-    x[:, ::2] = torch.randint(2, (3, K // 2, 64), dtype=torch.int32)
+    x[:, ::2] = -torch.randint(2, (3, K // 2, 64), dtype=torch.int32)  # masks
     left, right = both_orders(combine, x.to(DEVICE))
     assert torch.equal(left, right)

@@ -43,9 +43,9 @@ _SMALLEST_PART = 1 << 18  # elements: a forward over so many takes 0.14 ms, hand
 def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
-    """Fill ``h [B, T, N]`` with the states of a BMRU; ``alpha [N]`` and ``h0 [B, N]`` have the dtype of ``cand``."""
+    """Fill ``h [B, T, N]`` with the states of a BMRU; ``h0 [B, N]`` has the dtype of ``cand``."""
     T, spans, out = h.shape[1], _spans_of_steps(h), _rows(_bits(h), h)
-    c, b, levels = (_rows(_bits(x), h) for x in (cand, beta, alpha))
+    c, b, levels = (_rows(_bits(x), h) for x in (cand, beta, alpha.to(cand.dtype)))
     flags, inf = _flags(reset), _infinity(h.dtype)
 
     def scan(span: Span, start: Rows, out: Rows) -> None:
@@ -84,6 +84,7 @@ def bmru_backward(
     out_cand, out_beta = _writable(grad_cand, dtype), _writable(grad_beta, dtype)
     slope = np.array(alpha_surr * math.pi, dtype=_numpy_dtype(dtype))[()]
     T, N, spans = h.shape[1], h.shape[2], _spans_of_steps(h)
+    alpha = alpha.to(cand.dtype)
     g, c, b, levels, start, states = (_rows(x, h, dtype) for x in (grad_h, cand, beta, alpha, h0, h))
     flags, out_c, out_b = _flags(reset), _rows(out_cand, h, dtype), _rows(out_beta, h, dtype)
 

@@ -116,11 +116,12 @@ def _nothing(h: Tensor, grad_last: Tensor | None, dtype: torch.dtype) -> Tensor:
 
 
 def _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, h) -> Tensor:
-    """Fill ``h`` (a view in [B, T, N] order) and return the last state."""
+    """Fill ``h`` (a view in [B, T, N] order) and return the last state, which a backend may know already."""
     h0 = _cast(h0, cand.dtype)
+    last = None
     if h.numel():
-        _backend(backend, cand).bmru_forward(cand, beta, alpha.to(cand.dtype), h0, reset, h, reverse=reverse)
-    return _last(h, h0, reverse)
+        last = _backend(backend, cand).bmru_forward(cand, beta, alpha, h0, reset, h, reverse=reverse)
+    return _last(h, h0, reverse) if last is None else last
 
 
 def _bmru_backward(
@@ -133,7 +134,7 @@ def _bmru_backward(
             grad_last,
             cand,
             beta,
-            alpha.to(cand.dtype),
+            alpha,
             _cast(h0, cand.dtype),
             reset,
             h,
@@ -239,10 +240,11 @@ def _as_gate(write: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 def _latch_scan(write, value, h0, reset, reverse, backend):
     h = fresh(value)
     h0 = _cast(h0, value.dtype)
+    last = None
     if h.numel():
         write, value = _as_gate(write, value)
-        _backend(backend, value).latch_forward(write, value, h0, reset, h, reverse=reverse)
-    return h, _last(h, h0, reverse)
+        last = _backend(backend, value).latch_forward(write, value, h0, reset, h, reverse=reverse)
+    return h, _last(h, h0, reverse) if last is None else last
 
 
 def _latch_scan_backward(grad_h, grad_last, write, value, h0, reset, h, reverse, backend):
@@ -290,9 +292,10 @@ _define(
 def _linear_scan(a, b, h0, reset, pairs, reverse, backend):
     h = fresh(b)
     h0 = _cast(h0, b.dtype)
+    last = None
     if h.numel():
-        _backend(backend, b).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
-    return h, _last(h, h0, reverse)
+        last = _backend(backend, b).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
+    return h, _last(h, h0, reverse) if last is None else last
 
 
 def _linear_scan_backward(grad_h, grad_last, a, h0, reset, h, pairs, reverse, backend):

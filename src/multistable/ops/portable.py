@@ -34,9 +34,9 @@ __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "
 def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
-    """Fill ``h [B, T, N]`` with the states of a BMRU; ``alpha [N]`` and ``h0 [B, N]`` have the dtype of ``cand``."""
+    """Fill ``h [B, T, N]`` with the states of a BMRU; ``h0 [B, N]`` has the dtype of ``cand``."""
     write, side = _gates(cand, beta)
-    latch_forward(write, alpha * side, h0, reset, h, reverse=reverse)
+    latch_forward(write, alpha.to(cand.dtype) * side, h0, reset, h, reverse=reverse)
 
 
 def bmru_backward(
@@ -56,7 +56,7 @@ def bmru_backward(
 ) -> tuple[Tensor, Tensor]:
     """Fill ``grad_cand, grad_beta [B, T, N]``; return the wide gradients of ``alpha [N]`` and ``h0 [B, N]``."""
     dtype = wide(cand.dtype)
-    cand, beta, alpha = cand.to(dtype), beta.to(dtype), alpha.to(dtype)
+    cand, beta, alpha = cand.to(dtype), beta.to(dtype), alpha.to(cand.dtype).to(dtype)
     write, side = _gates(cand, beta)
     total, grad_h0 = _latch_adjoint(grad_h, grad_last, _hold(write, reset), dtype, reverse)
     h_prev = _previous(h, h0, reset, reverse).to(dtype)

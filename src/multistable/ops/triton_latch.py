@@ -26,13 +26,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.triton_pieces import load, steps, store, where
-from multistable.ops.triton_tiles import Tile, flags, make_plan, pairs, rows, states
+from multistable.ops.triton_pieces import load, steps, store, where, words
+from multistable.ops.triton_tiles import flags, in_pairs, levels, make_plan, rows, states
 
 __all__ = ["bmru_forward", "latch_forward"]
 
-_TILE = Tile(U=16, stages=3, enough=4)  # measured on one H200
-_UNSIGNED = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
+_PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -97,6 +96,32 @@ def _enter(seen, value, state, S: tl.constexpr):
 
 
 @triton.jit
+def _words(p, WIDTH: tl.constexpr, FIELDS: tl.constexpr):
+    """A pointer to numbers as one to words: unsigned integers of one or two fields."""
+    if FIELDS == 2 or WIDTH == 32:
+        return p.to(tl.pointer_type(tl.uint32))
+    elif WIDTH == 64:
+        return p.to(tl.pointer_type(tl.uint64))
+    else:
+        return p.to(tl.pointer_type(tl.uint16))
+
+
+@triton.jit
+def _level(alpha, o_n, mask, like, WORD: tl.constexpr, WIDTH: tl.constexpr, FIELDS: tl.constexpr):
+    """``alpha`` as words, rounded to the dtype of the numbers that ``like`` points to."""
+    level = tl.zeros(o_n.shape, WORD)
+    for f in tl.static_range(FIELDS):
+        number = tl.load(alpha + o_n * FIELDS + f, mask=mask, other=0).to(like.dtype.element_ty)
+        if WIDTH == 64:
+            level = number.to(tl.uint64, bitcast=True)
+        elif WIDTH == 32:
+            level = number.to(tl.uint32, bitcast=True)
+        else:
+            level |= number.to(tl.uint16, bitcast=True).to(WORD) << WIDTH * f
+    return level
+
+
+@triton.jit
 def _flags_as_mask(y, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr):
     """A latch's flags, one byte per number, as a mask of its fields."""
     ONES: tl.constexpr = SIGN >> (WIDTH - 1)
@@ -110,11 +135,13 @@ def _flags_as_mask(y, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexp
 @triton.jit
 def _forward_kernel(
     x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, alpha, start, reset, r_b, r_t,
-    h, h_b, h_t, H_T: tl.constexpr, T, N, C, L, blocks,
+    h, h_b, h_t, H_T: tl.constexpr, last, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    BMRU: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr,
+    BMRU: tl.constexpr, FIELDS: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
+    NAN: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk; ``start [B, C, N]`` is the state that enters each chunk, or None for zeros."""
+    """States of one chunk, and the ``last [B, N]`` of the last one; ``start [B, C, N]`` is the state that enters each
+    chunk, or None for zeros. N counts words."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
     HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity where there is nothing
     x_t = x_t if X_T is None else X_T
@@ -127,14 +154,17 @@ def _forward_kernel(
     o_u = tl.arange(0, U)[None, :]
     first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
     each = (first + o_u)[:, :, None]  # [S, U, 1]
-    p_x = x + i_b * x_b + each * x_t + o_n
-    p_y = y + i_b * y_b + each * y_t + o_n
-    p_h = h + i_b * h_b + first * h_t + o_n
     level, state = tl.zeros([1, BN], WORD), tl.zeros([1, BN], WORD)
     if BMRU:
-        level = tl.load(alpha + o_n, mask=m_n, other=0).to(WORD)
+        level = _level(alpha, o_n, m_n, h, WORD, WIDTH, FIELDS)
+        y = _words(y, WIDTH, FIELDS)
+    else:
+        y = words(y, FIELDS)
     if start is not None:
-        state = tl.load(start + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
+        state = tl.load(_words(start, WIDTH, FIELDS) + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
+    p_x = _words(x, WIDTH, FIELDS) + i_b * x_b + each * x_t + o_n
+    p_y = y + i_b * y_b + each * y_t + o_n
+    p_h = _words(h, WIDTH, FIELDS) + i_b * h_b + first * h_t + o_n
 
     for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
         mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
@@ -166,12 +196,15 @@ def _forward_kernel(
                 state_u = tl.where(resets[u], 0, state_u)
             state_u = _pick(write, new, state_u)
             mask = (t + o_s * U + u < end)[:, None] & m_n
-            store(p_h + u * h_t, state_u.to(h.dtype.element_ty), mask, EVEN)
+            store(p_h + u * h_t, state_u.to(p_h.dtype.element_ty), mask, EVEN)
         if S == 1:
             state = state_u
         p_x += S * U * x_t
         p_y += S * U * y_t
         p_h += S * U * h_t
+    if i_c == C - 1:  # behind the end nothing was written
+        p_last = _words(last, WIDTH, FIELDS) + i_b * N + o_n
+        tl.store(p_last, state.to(p_last.dtype.element_ty), mask=m_n)
 
 
 @triton.jit
@@ -179,7 +212,8 @@ def _last_write_kernel(
     x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, alpha, reset, r_b, r_t, found, value,
     T, N, C, L, blocks,
     BN: tl.constexpr, R: tl.constexpr,
-    BMRU: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr,
+    BMRU: tl.constexpr, FIELDS: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
+    NAN: tl.constexpr,
 ):  # fmt: skip
     """Each chunk's last write, ``found`` and ``value [B, C, N]``: read backwards, R rows at a time, until found."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
@@ -190,7 +224,11 @@ def _last_write_kernel(
     begin = i_c * L
     level = tl.zeros([1, BN], WORD)
     if BMRU:
-        level = tl.load(alpha + o_n, mask=m_n, other=0).to(WORD)
+        level = _level(alpha, o_n, m_n, x, WORD, WIDTH, FIELDS)
+        y = _words(y, WIDTH, FIELDS)
+    else:
+        y = words(y, FIELDS)
+    x, found, value = _words(x, WIDTH, FIELDS), _words(found, WIDTH, FIELDS), _words(value, WIDTH, FIELDS)
     seen, latest = tl.where(m_n, 0, WHOLE).to(WORD), tl.zeros([1, BN], WORD)
     t = tl.minimum(begin + L, T) - R
     missing = 1
@@ -218,15 +256,18 @@ def _last_write_kernel(
 
 
 @triton.jit
-def _carry_kernel(found, value, h0, start, N, C, BN: tl.constexpr, BC: tl.constexpr):
+def _carry_kernel(
+    found, value, h0, start, N, C, BN: tl.constexpr, BC: tl.constexpr, WIDTH: tl.constexpr, FIELDS: tl.constexpr
+):  # fmt: skip
     """From each chunk's last write to the state that enters each chunk, ``start [B, C, N]``."""
+    found, value, start = _words(found, WIDTH, FIELDS), _words(value, WIDTH, FIELDS), _words(start, WIDTH, FIELDS)
     i_b = tl.program_id(1).to(tl.int64)
     o_n = (tl.program_id(0) * BN + tl.arange(0, BN))[None, :]
     m_n = o_n < N
     o_c = tl.arange(0, BC)
     state = tl.zeros([1, BN], start.dtype.element_ty)
     if h0 is not None:
-        state = tl.load(h0 + i_b * N + o_n, mask=m_n, other=0)
+        state = tl.load(_words(h0, WIDTH, FIELDS) + i_b * N + o_n, mask=m_n, other=0)
     tl.store(start + i_b * C * N + o_n, state, mask=m_n)
     for c in range(0, C - 1, BC):
         p = (i_b * C + c + o_c)[:, None] * N + o_n
@@ -244,48 +285,51 @@ def _carry_kernel(found, value, h0, start, N, C, BN: tl.constexpr, BC: tl.conste
 
 def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
-) -> None:
-    """Fill ``h [B, T, N]`` with the states of a BMRU; ``alpha [N]`` and ``h0 [B, N]`` have the dtype of ``cand``."""
-    _forward(cand, beta, alpha, h0, reset, h, reverse)
+) -> Tensor:
+    """Fill ``h [B, T, N]`` with the states of a BMRU and return the last; ``h0 [B, N]`` has the dtype of ``cand``."""
+    return _forward(cand, beta, alpha, h0, reset, h, reverse)
 
 
 def latch_forward(
     write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
-) -> None:
-    """Fill ``h [B, T, N]`` with the states of a latch; ``write`` is boolean."""
-    _forward(value, write.view(torch.uint8), None, h0, reset, h, reverse)
+) -> Tensor:
+    """Fill ``h [B, T, N]`` with the states of a latch and return the last; ``write`` is boolean."""
+    return _forward(value, write.view(torch.uint8), None, h0, reset, h, reverse)
 
 
 def _forward(
     x: Tensor, y: Tensor, alpha: Tensor | None, h0: Tensor | None, reset: Tensor | None, h: Tensor, reverse: bool
-) -> None:
-    kind = _words(h.dtype) | {"BMRU": alpha is not None}
-    tensors = x, y, h, states(alpha), states(h0)
-    x, y, h, alpha, h0 = pairs(*tensors) or [None if z is None else z.view(_UNSIGNED[z.itemsize]) for z in tensors]
+) -> Tensor:
     B, T, N = h.shape
-    plan = make_plan(B, T, N, _TILE, h.device)
-    inputs = *rows(x, reverse), *rows(y, reverse), alpha
+    alpha, h0 = levels(alpha, h), states(h0)
+    fields = 2 if in_pairs(x, y, h, h0) else 1
+    W = N // fields
+    kind = _constants(h.dtype) | {"BMRU": alpha is not None, "FIELDS": fields}
+    plan = make_plan(B, T, W, _PACES, fields * (x.itemsize + y.itemsize), h.device)
+    inputs = *rows(x, reverse, fields), *rows(y, reverse, fields), alpha
     marks = flags(reset, reverse)
-    sizes = T, N, plan.C, plan.L, plan.blocks
-    start = h0
+    sizes = T, W, plan.C, plan.L, plan.blocks
+    last, start = h.new_empty(B, N), h0
     if plan.C > 1:
         found, value, start = (h.new_empty(B, plan.C, N) for _ in range(3))
         _last_write_kernel[(plan.programs,)](
-            *inputs, *marks, found, value, *sizes, BN=plan.BN, R=plan.S, num_warps=plan.warps, **kind
+            *inputs, *marks, found, value, *sizes, BN=plan.BN, R=32, num_warps=plan.warps, **kind
         )
-        _carry_kernel[(plan.blocks, B)](found, value, h0, start, N, plan.C, BN=plan.BN, BC=32, num_warps=1)
+        _carry_kernel[(plan.blocks, B)](
+            found, value, h0, start, W, plan.C, BN=plan.BN, BC=32, WIDTH=kind["WIDTH"], FIELDS=fields, num_warps=1
+        )
     _forward_kernel[(plan.programs,)](
-        *inputs, start, *marks, *rows(h, reverse), *sizes,
-        **plan.tile, **kind,
-    )  # fmt: skip
+        *inputs, start, *marks, *rows(h, reverse, fields), last, *sizes, **plan.tile, **kind
+    )
+    return last
 
 
 @cache
-def _words(dtype: torch.dtype) -> dict[str, Any]:
+def _constants(dtype: torch.dtype) -> dict[str, Any]:
     """The constants of a dtype's words: the type, the width of a field, its sign bits, and what lifts NaNs to them."""
     bits = 8 * dtype.itemsize
     integer = {16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]
     inf = int(torch.tensor(float("inf"), dtype=dtype).view(integer))
-    fields = 0x10001 if bits == 16 else 1
+    ones = 0x10001 if bits == 16 else 1
     word = tl.uint64 if bits == 64 else tl.uint32
-    return {"WORD": word, "WIDTH": bits, "SIGN": fields << (bits - 1), "NAN": fields * ((1 << (bits - 1)) - 1 - inf)}
+    return {"WORD": word, "WIDTH": bits, "SIGN": ones << (bits - 1), "NAN": ones * ((1 << (bits - 1)) - 1 - inf)}

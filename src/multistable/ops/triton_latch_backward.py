@@ -14,12 +14,23 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.precision import wide
-from multistable.ops.triton_pieces import below_zero, choose, field, load, reciprocal, steps, store_fields, under, where
-from multistable.ops.triton_tiles import HALVES, Tile, flags, make_plan, pairs, rows, states
+from multistable.ops.triton_pieces import (
+    below_zero,
+    choose,
+    field,
+    load,
+    reciprocal,
+    steps,
+    store_fields,
+    under,
+    where,
+    words,
+)
+from multistable.ops.triton_tiles import flags, in_pairs, levels, make_plan, rows, states
 
 __all__ = ["bmru_backward", "latch_backward"]
 
-_TILE = Tile(U=8, stages=3, enough=8)  # measured on one H200
+_PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -126,16 +137,17 @@ def _backward_kernel(
     grad_x, dx_b, dx_t, DX_T: tl.constexpr, grad_y, dy_b, dy_t, DY_T: tl.constexpr, grad_alpha, grad_h0,
     T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    BMRU: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
+    BMRU: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None.
 
     N counts words: of pairs there are twice as many numbers, and so wide are the rows of ``into``, ``grad_alpha`` and
     ``grad_h0``.
     """
-    FIELDS: tl.constexpr = 1 if HALF is None else 2
+    DTYPE: tl.constexpr = h.dtype.element_ty
+    HALF: tl.constexpr = DTYPE if FIELDS == 2 else None
     MASK: tl.constexpr = tl.int64 if ACC == tl.float64 else tl.int32
-    HELD: tl.constexpr = (2.0 if HALF is None else 0x40004000) if BMRU else 0  # beta = 2 where there is nothing
+    HELD: tl.constexpr = (0x40004000 if FIELDS == 2 else 2.0) if BMRU else 0  # beta = 2 where there is nothing
     g_t = g_t if G_T is None else G_T
     x_t = x_t if X_T is None else X_T
     y_t = y_t if Y_T is None else Y_T
@@ -150,20 +162,20 @@ def _backward_kernel(
     tiles = tl.cdiv(end - begin, S * U)
     first = (begin + (tiles - 1) * S * U + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
     each = (first + o_u)[:, :, None]  # [S, U, 1]
-    p_x = x + i_b * x_b + each * x_t + o_n
-    p_y = y + i_b * y_b + each * y_t + o_n
-    p_h = h + i_b * h_b + (first - 1) * h_t + o_n
-    p_dx = grad_x + i_b * dx_b + first * dx_t + o_n
+    p_x = words(x, FIELDS) + i_b * x_b + each * x_t + o_n
+    p_y = words(y, FIELDS) + i_b * y_b + each * y_t + o_n
+    p_h = words(h, FIELDS) + i_b * h_b + (first - 1) * h_t + o_n
+    p_dx = words(grad_x, FIELDS) + i_b * dx_b + first * dx_t + o_n
     if g is not None:
-        p_g = g + i_b * g_b + each * g_t + o_n
+        p_g = words(g, FIELDS) + i_b * g_b + each * g_t + o_n
     if grad_y is not None:
-        p_dy = grad_y + i_b * dy_b + first * dy_t + o_n
+        p_dy = words(grad_y, FIELDS) + i_b * dy_b + first * dy_t + o_n
     wide = (i_b * C + i_c) * N * FIELDS + o_n * FIELDS
     levels, carries, sums = (), (), ()
     for f in tl.static_range(FIELDS):
         level, carry = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
         if BMRU:
-            level = field(tl.load(alpha + o_n, mask=m_n, other=0), f, HALF, ACC)
+            level = tl.load(alpha + o_n * FIELDS + f, mask=m_n, other=0).to(DTYPE).to(ACC)
         if into is not None:
             carry = tl.load(into + wide + f, mask=m_n, other=0.0).to(ACC)
         levels += (level,)
@@ -180,7 +192,7 @@ def _backward_kernel(
         o_first = (t + o_s * U)[:, None]
         h_w = tl.load(p_h, mask=(o_first > 0) & (o_first <= end) & m_n, other=0)
         if h0 is not None:
-            h_w = tl.where(o_first == 0, tl.load(h0 + i_b * N + o_n, mask=m_n, other=0), h_w)
+            h_w = tl.where(o_first == 0, tl.load(words(h0, FIELDS) + i_b * N + o_n, mask=m_n, other=0), h_w)
         resets = ()
         for u in tl.static_range(U):
             if reset is not None:
@@ -287,7 +299,9 @@ def _carry_kernel(passed, total, grad_last, into, N, C, BN: tl.constexpr, BC: tl
     for j in range(0, C - 1, BC):
         p = (i_b * C + C - 1 - j - o_j)[:, None] * N + o_n
         mask = (j + o_j < C - 1)[:, None] & m_n
-        open_ = -tl.load(passed + p, mask=mask, other=1).to(tl.int64 if into.dtype.element_ty == tl.float64 else tl.int32)
+        open_ = -tl.load(passed + p, mask=mask, other=1).to(
+            tl.int64 if into.dtype.element_ty == tl.float64 else tl.int32
+        )
         sum_ = tl.load(total + p, mask=mask, other=0.0)
         open_, sum_ = tl.associative_scan((open_, sum_), 0, _join)
         reached = sum_ + under(open_, carry)
@@ -313,10 +327,11 @@ def bmru_backward(
     alpha_surr: float,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Fill ``grad_cand, grad_beta [B, T, N]``; return the wide gradients of ``alpha [N]`` and ``h0 [B, N]``."""
+    """Fill ``grad_cand, grad_beta [B, T, N]``; return the gradients of ``alpha [N]`` and ``h0 [B, N]``, wide (that of
+    an absent h0 is not)."""
     slope = alpha_surr * math.pi
     grad_alpha, grad_h0 = _backward(
-        grad_h, grad_last, cand, beta, alpha.contiguous(), h0, reset, h, grad_cand, grad_beta, slope, reverse
+        grad_h, grad_last, cand, beta, alpha, h0, reset, h, grad_cand, grad_beta, slope, reverse
     )
     return grad_alpha.sum(dim=0), grad_h0
 
@@ -356,31 +371,31 @@ def _backward(
     """The gradients of alpha per chunk ``[B * C, N]`` and of h0 ``[B, N]``."""
     B, T, N = h.shape
     dtype = wide(h.dtype)
-    absent = None, 0, 0, None
-    marks = flags(reset, reverse)
+    alpha, h0, into = levels(alpha, h), states(h0), states(grad_last)
+    fields = 2 if in_pairs(x, y, h, grad_h, grad_x, grad_y, h0) else 1
+    W = N // fields
+    plan = make_plan(B, T, W, _PACES, fields * (x.itemsize + y.itemsize + h.itemsize), h.device)
     kind = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
-    alpha, h0, into = states(alpha), states(h0), states(grad_last)
-    tensors = pairs(x, y, h, grad_x, grad_h, grad_y, alpha, h0)
-    x_w, y_w, h_w, grad_x, grad_w, grad_y, alpha, h0 = tensors or (x, y, h, grad_x, grad_h, grad_y, alpha, h0)
-    plan = make_plan(B, T, h_w.shape[-1], _TILE, h.device)
-    sizes = T, N, plan.C, plan.L
+    marks = flags(reset, reverse)
     if plan.C > 1:
         passed, total = h.new_empty(B, plan.C, N, dtype=torch.int8), h.new_empty(B, plan.C, N, dtype=dtype)
         blocks = -(-N // plan.BN)
-        grad = absent if grad_h is None else rows(grad_h, reverse)
         _first_write_kernel[(B * plan.C * blocks,)](
-            *grad, *rows(x, reverse), *rows(y, reverse), *marks, passed, total, *sizes, blocks,
-            BN=plan.BN, R=plan.S, num_warps=plan.warps, **kind,
+            *_rows(grad_h, reverse, 1), *rows(x, reverse), *rows(y, reverse), *marks, passed, total,
+            T, N, plan.C, plan.L, blocks, BN=plan.BN, R=32, num_warps=plan.warps, **kind,
         )  # fmt: skip
         last, into = into, torch.empty_like(total)
         _carry_kernel[(blocks, B)](passed, total, last, into, N, plan.C, BN=plan.BN, BC=32, num_warps=1)
-    grad_alpha = h.new_empty(B * plan.C if kind["BMRU"] else 0, N, dtype=dtype)
-    grad_h0 = h.new_empty(B, N, dtype=dtype)
-    grad = absent if grad_w is None else rows(grad_w, reverse)
-    outputs = *rows(grad_x, reverse), *(absent if grad_y is None else rows(grad_y, reverse))
+    grad_alpha = h.new_empty(B * plan.C if alpha is not None else 0, N, dtype=dtype)
+    grad_h0 = h.new_empty(B, N, dtype=h.dtype if h0 is None else dtype)
+    inputs = *rows(x, reverse, fields), *rows(y, reverse, fields), alpha, h0, *marks, *rows(h, reverse, fields)
+    outputs = *rows(grad_x, reverse, fields), *_rows(grad_y, reverse, fields), grad_alpha, grad_h0
     _backward_kernel[(plan.programs,)](
-        *grad, into, *rows(x_w, reverse), *rows(y_w, reverse), alpha, h0, *marks, *rows(h_w, reverse), *outputs,
-        grad_alpha, grad_h0, T, h_w.shape[-1], plan.C, plan.L, plan.blocks,
-        HALF=HALVES[h.dtype] if tensors else None, slope=slope, **plan.tile, **kind,
+        *_rows(grad_h, reverse, fields), into, *inputs, *outputs, T, W, plan.C, plan.L, plan.blocks,
+        FIELDS=fields, slope=slope, **plan.tile, **kind,
     )  # fmt: skip
     return grad_alpha, grad_h0
+
+
+def _rows(x: Tensor | None, reverse: bool, fields: int) -> tuple[Tensor | None, int, int, int | None]:
+    return (None, 0, 0, None) if x is None else rows(x, reverse, fields)

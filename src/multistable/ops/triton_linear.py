@@ -16,14 +16,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.precision import wide
-from multistable.ops.triton_pieces import field, load, steps, store_fields, where
-from multistable.ops.triton_tiles import pairs as in_pairs
-from multistable.ops.triton_tiles import HALVES, Tile, flags, make_plan, rows, states
+from multistable.ops.triton_chain import collect, publish, where_in_chain, workspace
+from multistable.ops.triton_pieces import field, load, steps, store_fields, words
+from multistable.ops.triton_tiles import flags, in_pairs, make_plan, rows, states
 
 __all__ = ["linear_forward"]
 
-_TILE = Tile(U=16, stages=3, enough=4)  # measured on one H200
+_PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
+_CHAIN = 4, 8, 128, 32  # warps, steps per strand of a tile, steps per chunk, chunks per group
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -36,6 +36,16 @@ def _mul(a_re, a_im, b_re, b_im, PAIRS: tl.constexpr):
         re, im = a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
     else:
         re, im = a_re * b_re, a_im
+    return re, im
+
+
+@triton.jit
+def _step(a_re, a_im, h_re, h_im, b_re, b_im, PAIRS: tl.constexpr):
+    """``a h + b``, bracketed so that it becomes four multiply-adds if complex."""
+    if PAIRS:
+        re, im = a_re * h_re + (b_re - a_im * h_im), a_re * h_im + (a_im * h_re + b_im)
+    else:
+        re, im = a_re * h_re + b_re, a_im
     return re, im
 
 
@@ -131,15 +141,20 @@ def _pick(x, at):
 
 
 @triton.jit
-def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
-    """Products and ends of all strands [S, BN], in the order of the recurrence, and the state before the tile [1, BN]
-    -> the state before each strand, and after all of them."""
+def _apply(c, ci, s, si, state, state_i, PAIRS: tl.constexpr):
+    """The state after a stretch with product ``c`` and end ``s``."""
+    passed, passed_i = _pass(c, ci, state, state_i, PAIRS)
+    return passed + s, passed_i + si
+
+
+@triton.jit
+def _prefix(c, ci, s, si, S: tl.constexpr, PAIRS: tl.constexpr):
+    """Products and ends of all strands [S, BN], in the order of the recurrence -> those of everything before each
+    strand, and those of all together [1, BN]."""
+    one, zero = tl.full(s.shape, 1.0, s.dtype), tl.zeros_like(s)
     if S == 1:
-        before, before_i = state, state_i
-        after, after_i = _pass(c, ci, state, state_i, PAIRS)
-        after, after_i = after + s, after_i + si
+        bc, bci, bs, bsi = one, zero, zero, zero
     else:
-        one, zero = tl.full(s.shape, 1.0, s.dtype), tl.zeros_like(s)
         final = (tl.arange(0, S) == S - 1)[:, None]
         if PAIRS:
             bc, bci, bs, bsi, c, ci, s, si = tl.associative_scan(
@@ -148,11 +163,64 @@ def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
         else:
             bc, bs, c, s = tl.associative_scan((one, zero, c, s), 0, _append_real)
             bci, bsi, ci, si = bc, zero, c, zero
-        before, before_i = _pass(bc, bci, state, state_i, PAIRS)
-        before, before_i = before + bs, before_i + bsi
-        after, after_i = _pass(_pick(c, final), _pick(ci, final), state, state_i, PAIRS)
-        after, after_i = after + _pick(s, final), after_i + _pick(si, final)
-    return before, before_i, after, after_i
+        c, ci, s, si = _pick(c, final), _pick(ci, final), _pick(s, final), _pick(si, final)
+    return bc, bci, bs, bsi, c, ci, s, si
+
+
+@triton.jit
+def _link(
+    c, ci, s, si, state, state_i, i, chunks, o, half, m_n, chain,
+    PAIRS: tl.constexpr, SAME: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """The state that enters chunk ``i`` of a chain; ``state`` enters the first.
+
+    ``chain`` is what ``triton_chain.workspace`` made, and the words of a row in it; ``o [1, BN]`` are the columns, the
+    imaginary parts ``half`` behind. SAME: all chunks have the same product.
+    """
+    ends, products, heads, row = chain
+    ACC: tl.constexpr = s.dtype
+    PLANES: tl.constexpr = 2 if ACC == tl.float64 else 1
+    p = i * row * PLANES + o
+    publish(ends + p, s, row, m_n)
+    if PAIRS:
+        publish(ends + p + half, si, row, m_n)
+    if not SAME:
+        publish(products + p, c, row, m_n)
+        if PAIRS:
+            publish(products + p + half, ci, row, m_n)
+
+    # The earlier chunks of the group, as one.
+    o_k = tl.arange(0, G)[:, None]
+    m_k = o_k < i % G
+    mask = m_k & m_n
+    p = (i - i % G + o_k) * row * PLANES + o
+    e = collect(ends + p, row, mask, ACC)
+    ei = collect(ends + p + half, row, mask, ACC) if PAIRS else e
+    if SAME:
+        a, ai = tl.broadcast_to(c, e.shape), tl.broadcast_to(ci, e.shape)
+    else:
+        a = collect(products + p, row, mask, ACC)
+        ai = collect(products + p + half, row, mask, ACC) if PAIRS else a
+    e, ei = tl.where(m_k, e, 0.0), tl.where(m_k, ei, 0.0)
+    a, ai = tl.where(m_k, a, 1.0), tl.where(m_k, ai, 0.0)
+    if PAIRS:
+        a, ai, e, ei = tl.associative_scan((a, ai, e, ei), 0, _join_complex)
+    else:
+        a, e = tl.associative_scan((a, e), 0, _join_real)
+        ai, ei = a, e
+    final = o_k == G - 1
+
+    p = i // G * row * PLANES + o
+    if i >= G:
+        state = collect(heads + p, row, m_n, ACC)
+        state_i = collect(heads + p + half, row, m_n, ACC) if PAIRS else state
+    state, state_i = _apply(_pick(a, final), _pick(ai, final), _pick(e, final), _pick(ei, final), state, state_i, PAIRS)
+    if (i % G == G - 1) & (i < chunks - 1):
+        next_, next_i = _apply(c, ci, s, si, state, state_i, PAIRS)
+        publish(heads + p + row * PLANES, next_, row, m_n)
+        if PAIRS:
+            publish(heads + p + row * PLANES + half, next_i, row, m_n)
+    return state, state_i
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -160,7 +228,7 @@ def _enter(c, ci, s, si, state, state_i, S: tl.constexpr, PAIRS: tl.constexpr):
 
 @triton.jit
 def _ends(ars, ais, brs, bis, opens, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr):
-    """Where each strand ends that starts from zero, and the product of its coefficients."""
+    """The product of each strand's coefficients, and where it ends if it starts from zero."""
     s, si = tl.zeros_like(brs[0]), tl.zeros_like(brs[0])
     c, ci = s + 1.0, s
     for u in tl.static_range(U):
@@ -168,142 +236,179 @@ def _ends(ars, ais, brs, bis, opens, U: tl.constexpr, PAIRS: tl.constexpr, RESET
             s, si = tl.where(opens[u], s, 0.0), tl.where(opens[u], si, 0.0)
             c, ci = tl.where(opens[u], c, 0.0), tl.where(opens[u], ci, 0.0)
         c, ci = _mul(ars[u], ais[u], c, ci, PAIRS)
-        s, si = _mul(ars[u], ais[u], s, si, PAIRS)
-        s, si = s + brs[u], si + bis[u]
+        s, si = _step(ars[u], ais[u], s, si, brs[u], bis[u], PAIRS)
     return c, ci, s, si
 
 
 @triton.jit
 def _tile(
-    ars, ais, brs, bis, opens, state, state_i, whole, whole_i,
-    S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr, SUMMARY: tl.constexpr,
+    ars, ais, brs, bis, opens, state, state_i,
+    S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr,
 ):  # fmt: skip
-    """States of a tile: tuples of U steps [S, BN], and the state before it [1, BN]; then the state after it, and the
-    product ``whole`` of all coefficients so far, if that is wanted."""
+    """States of a tile: tuples of U steps [S, BN], and the state before it [1, BN]; then the state after it."""
     before, before_i = state, state_i
-    if S > 1 or SUMMARY:
+    if S > 1:
         c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, RESETS)
-        before, before_i, state, state_i = _enter(c, ci, s, si, state, state_i, S, PAIRS)
-    if SUMMARY:
-        zero = tl.zeros_like(s)
-        _, _, whole, whole_i = _enter(c, ci, zero, zero, whole, whole_i, S, PAIRS)
+        bc, bci, bs, bsi, c, ci, s, si = _prefix(c, ci, s, si, S, PAIRS)
+        before, before_i = _apply(bc, bci, bs, bsi, state, state_i, PAIRS)
+        state, state_i = _apply(c, ci, s, si, state, state_i, PAIRS)
     hs, his = (), ()
     h, hi = tl.broadcast_to(before, brs[0].shape), tl.broadcast_to(before_i, brs[0].shape)
     for u in tl.static_range(U):
         if RESETS:
             h, hi = tl.where(opens[u], h, 0.0), tl.where(opens[u], hi, 0.0)
-        h, hi = _mul(ars[u], ais[u], h, hi, PAIRS)
-        h, hi = h + brs[u], hi + bis[u]
+        h, hi = _step(ars[u], ais[u], h, hi, brs[u], bis[u], PAIRS)
         hs += (h,)
         his += (hi,)
-    if S == 1 and not SUMMARY:
+    if S == 1:
         state, state_i = h, hi
-    return hs, his, state, state_i, whole, whole_i
+    return hs, his, state, state_i
+
+
+@triton.jit
+def _sum_up(
+    ars, ais, brs, bis, opens, whole, whole_i, end, end_i,
+    S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr,
+):  # fmt: skip
+    """Product and end [1, BN] of a stretch that a tile makes longer."""
+    c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, RESETS)
+    _, _, _, _, c, ci, s, si = _prefix(c, ci, s, si, S, PAIRS)
+    end, end_i = _apply(c, ci, s, si, end, end_i, PAIRS)
+    whole, whole_i = _mul(c, ci, whole, whole_i, PAIRS)
+    return whole, whole_i, end, end_i
+
+
+@triton.jit
+def _coefficients(
+    words, words_i, constant, t, end, o_s, f: tl.constexpr, U: tl.constexpr,
+    HALF: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Tuples of U steps of field f: one constant for all, or words that were loaded. Behind the end nothing changes."""
+    ars, ais = (), ()
+    for u in tl.static_range(U):
+        if words is None:
+            ar, ai = constant
+        else:
+            ar, ai = field(words[u], f, HALF, ACC), field(words_i[u], f, HALF, ACC)
+        if not EVEN:
+            inside = (t + o_s * U + u < end)[:, None]
+            ar, ai = tl.where(inside, ar, 1.0), tl.where(inside, ai, 0.0)
+        ars += (ar,)
+        ais += (ai,)
+    return ars, ais
+
+
+@triton.jit
+def _load_opens(reset, r_t, t, end, o_s, U: tl.constexpr):
+    """Where there is no reset, U steps [S, 1]."""
+    opens = ()
+    if reset is not None:
+        for u in tl.static_range(U):
+            o_t = t + o_s * U + u
+            opens += (tl.load(reset + o_t.to(tl.int64) * r_t, mask=o_t < end, other=0)[:, None] == 0,)
+    return opens
 
 
 @triton.jit
 def _forward_kernel(
-    a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
-    h, h_b, h_t, H_T: tl.constexpr, product, final, T, N, C, L, blocks,
+    a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, h0, reset, r_b, r_t,
+    h, h_b, h_t, H_T: tl.constexpr, last, ends, products, heads, counter, B, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr,
+    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, CHAIN: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr,
+    G: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero.
+    """States of a whole sequence, or with CHAIN of one chunk of C; and the ``last [B, W]``.
 
-    N counts words; ``start``, ``product``, ``final`` and a constant ``a`` are rows of W wide numbers.
+    N counts words; ``h0``, ``last`` and a constant ``a`` have rows of W numbers.
     """
-    FIELDS: tl.constexpr = 1 if HALF is None else 2
+    HALF: tl.constexpr = h.dtype.element_ty if FIELDS == 2 else None
+    SAME: tl.constexpr = CONSTANT and EVEN and reset is None
     a_t = a_t if A_T is None else A_T
     b_t = b_t if B_T is None else B_T
     h_t = h_t if H_T is None else H_T
-    i_b, i_c, o_n = where(blocks, C, BN)
+    i_c, i_b, o_n = where_in_chain(counter, blocks, B, BN, CHAIN)
     m_n = o_n < N
     o_s, o_u = tl.arange(0, S), tl.arange(0, U)[None, :]
     end = tl.minimum((i_c + 1) * L, T)
     first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
     each = (first + o_u)[:, :, None]  # [S, U, 1]
-    p_b = b + i_b * b_b + each * b_t + o_n
-    p_a = a + i_b * a_b + each * a_t + o_n
-    p_h = h + i_b * h_b + first * h_t + o_n
-    W = N * FIELDS * (2 if PAIRS else 1)
-    p_w = (i_b * C + i_c) * W + o_n * FIELDS
-    coefficients, states, wholes = (), (), ()
+    p_b = words(b, FIELDS) + i_b * b_b + each * b_t + o_n
+    p_h = words(h, FIELDS) + i_b * h_b + first * h_t + o_n
+    if not CONSTANT:
+        p_a = words(a, FIELDS) + i_b * a_b + each * a_t + o_n
+    half = N * FIELDS
+    W = half * (2 if PAIRS else 1)
+    p_w = i_b * W + o_n * FIELDS
+    chain = ends, products, heads, B * W
+    coefficients, states = (), ()
     for f in tl.static_range(FIELDS):
         zero = tl.zeros([1, BN], ACC)
-        coefficients += (_load(a + o_n * FIELDS + f, N * FIELDS, m_n, PAIRS, ACC) if CONSTANT else (zero, zero),)
-        states += ((zero, zero) if start is None else _load(start + p_w + f, N * FIELDS, m_n, PAIRS, ACC),)
-        wholes += ((zero + 1.0, zero),)
+        coefficients += (_load(a + o_n * FIELDS + f, half, m_n, PAIRS, ACC) if CONSTANT else (zero, zero),)
+        states += ((zero, zero) if h0 is None else _load(h0 + p_w + f, half, m_n, PAIRS, ACC),)
+
+    if reset is not None:
+        reset += i_b * r_b
+    a_w, ai_w = None, None
+    if CHAIN:
+        q_b = p_b
+        if not CONSTANT:
+            q_a = p_a
+        wholes, finals = (), ()
+        for f in tl.static_range(FIELDS):
+            zero = tl.zeros([1, BN], ACC)
+            wholes += ((zero + 1.0, zero),)
+            finals += ((zero, zero),)
+        for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
+            mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
+            b_w, bi_w = _load_steps(q_b, N, mask, U, PAIRS, EVEN)
+            if not CONSTANT:
+                a_w, ai_w = _load_steps(q_a, N, mask, U, PAIRS, EVEN)
+            opens = _load_opens(reset, r_t, t, end, o_s, U)
+            wholes_2, finals_2 = (), ()
+            for f in tl.static_range(FIELDS):
+                ars, ais = _coefficients(a_w, ai_w, coefficients[f], t, end, o_s, f, U, HALF, EVEN, ACC)
+                whole, whole_i, final, final_i = _sum_up(
+                    ars, ais, _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC), opens,
+                    *wholes[f], *finals[f], S, U, PAIRS, reset is not None,
+                )  # fmt: skip
+                wholes_2 += ((whole, whole_i),)
+                finals_2 += ((final, final_i),)
+            wholes, finals = wholes_2, finals_2
+            q_b += S * U * b_t
+            if not CONSTANT:
+                q_a += S * U * a_t
+        states_2 = ()
+        for f in tl.static_range(FIELDS):
+            states_2 += (_link(*wholes[f], *finals[f], *states[f], i_c, C, p_w + f, half, m_n, chain, PAIRS, SAME, G),)
+        states = states_2
 
     for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
         mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
         b_w, bi_w = _load_steps(p_b, N, mask, U, PAIRS, EVEN)
         if not CONSTANT:
             a_w, ai_w = _load_steps(p_a, N, mask, U, PAIRS, EVEN)
-        opens = ()
-        for u in tl.static_range(U):
-            if reset is not None:
-                o_t = t + o_s * U + u
-                p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
-                opens += (tl.load(p_r, mask=o_t < end, other=0)[:, None] == 0,)
-        re, im, states_2, wholes_2 = (), (), (), ()
+        opens = _load_opens(reset, r_t, t, end, o_s, U)
+        re, im, states_2 = (), (), ()
         for f in tl.static_range(FIELDS):
-            if CONSTANT:
-                ars, ais = (coefficients[f][0],) * U, (coefficients[f][1],) * U
-            else:
-                ars, ais = _fields(a_w, f, U, HALF, ACC), _fields(ai_w, f, U, HALF, ACC)
-            hs, his, state, state_i, whole, whole_i = _tile(
-                ars, ais, _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC), opens, *states[f], *wholes[f],
-                S, U, PAIRS, reset is not None, SUMMARY,
+            ars, ais = _coefficients(a_w, ai_w, coefficients[f], t, end, o_s, f, U, HALF, EVEN, ACC)
+            hs, his, state, state_i = _tile(
+                ars, ais, _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC), opens, *states[f],
+                S, U, PAIRS, reset is not None,
             )  # fmt: skip
             re += (hs,)
             im += (his,)
             states_2 += ((state, state_i),)
-            wholes_2 += ((whole, whole_i),)
-        states, wholes = states_2, wholes_2
-        if not SUMMARY:
-            for u in tl.static_range(U):
-                mask = (t + o_s * U + u < end)[:, None] & m_n
-                _store_step(p_h + u * h_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
+        states = states_2
+        for u in tl.static_range(U):
+            mask = (t + o_s * U + u < end)[:, None] & m_n
+            _store_step(p_h + u * h_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
         p_b += S * U * b_t
-        p_a += S * U * a_t
         p_h += S * U * h_t
-    if SUMMARY:
+        if not CONSTANT:
+            p_a += S * U * a_t
+    if i_c == C - 1:
         for f in tl.static_range(FIELDS):
-            _store(product + p_w + f, N * FIELDS, *wholes[f], m_n, PAIRS)
-            _store(final + p_w + f, N * FIELDS, *states[f], m_n, PAIRS)
-
-
-@triton.jit
-def _carry_kernel(
-    product, final, initial, start, N, C,
-    BN: tl.constexpr, BC: tl.constexpr, PAIRS: tl.constexpr, REVERSE: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """From each chunk's product and end to the state that enters each, ``start [B, C, W]``; REVERSE: from the last."""
-    i_b = tl.program_id(1).to(tl.int64)
-    o_n = (tl.program_id(0) * BN + tl.arange(0, BN))[None, :]
-    m_n = o_n < N
-    W = N * (2 if PAIRS else 1)
-    o_c = tl.arange(0, BC)
-    state, state_i = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
-    if initial is not None:
-        state, state_i = _load(initial + i_b * W + o_n, N, m_n, PAIRS, ACC)
-    _store(start + (i_b * C + (C - 1 if REVERSE else 0)) * W + o_n, N, state, state_i, m_n, PAIRS)
-    for j in range(0, C - 1, BC):
-        order = C - 1 - j - o_c if REVERSE else j + o_c
-        p = (i_b * C + order)[:, None] * W + o_n
-        m_c = (j + o_c < C - 1)[:, None]
-        c, ci = _load(product + p, N, m_c & m_n, PAIRS, ACC)
-        s, si = _load(final + p, N, m_c & m_n, PAIRS, ACC)
-        c, ci = tl.where(m_c, c, 1.0), tl.where(m_c, ci, 0.0)
-        if PAIRS:
-            c, ci, s, si = tl.associative_scan((c, ci, s, si), 0, _join_complex)
-        else:
-            c, s = tl.associative_scan((c, s), 0, _join_real)
-        h, hi = _pass(c, ci, state, state_i, PAIRS)
-        h, hi = h + s, hi + si
-        _store(start + p + (-W if REVERSE else W), N, h, hi, m_c & m_n, PAIRS)
-        last = (o_c == BC - 1)[:, None]
-        state, state_i = _pick(h, last), _pick(hi, last)
+            _store(last + p_w + f, half, *states[f], m_n, PAIRS)
 
 
 # --- host -------------------------------------------------------------------------------------------------------------
@@ -311,46 +416,30 @@ def _carry_kernel(
 
 def linear_forward(
     a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, pairs: bool, reverse: bool
-) -> None:
-    """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
+) -> Tensor:
+    """Fill ``h`` with the states of a linear recurrence and return the last; ``pairs``: real parts, then imaginary on
+    the last axis."""
     B, T, W = h.shape
-    numbers = W // 2 if pairs else W
     constant = a.ndim == 1
-    half, (b_w, h_w, a_w) = words(numbers, b, h, None if constant else a)
-    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a_w, reverse)
-    N = numbers // 2 if half else numbers
-    plan = make_plan(B, T, N, _TILE, h.device)
-    kind = {"PAIRS": pairs, "CONSTANT": constant, "HALF": half, "ACC": accumulator(h.dtype)}
-    inputs, marks, out = (*coefficient, *rows(b_w, reverse)), flags(reset, reverse), rows(h_w, reverse)
-    sizes = T, N, plan.C, plan.L, plan.blocks
-    start = states(h0)
-    if plan.C > 1:
-        product, final = (h.new_empty(B, plan.C, W, dtype=wide(h.dtype)) for _ in range(2))
-        _forward_kernel[(plan.programs,)](
-            *inputs, None, *marks, *out, product, final, *sizes, SUMMARY=True, **plan.tile, **kind
-        )
-        start = carry(product, final, start, pairs=pairs, reverse=False)
-    _forward_kernel[(plan.programs,)](*inputs, start, *marks, *out, h, h, *sizes, SUMMARY=False, **plan.tile, **kind)
-
-
-def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:
-    """From each chunk's product and end ``[B, C, W]`` to the state that enters each, in the same shape."""
-    B, C, W = final.shape
-    N = W // 2 if pairs else W
-    entering = torch.empty_like(final)
-    _carry_kernel[(-(-N // 32), B)](
-        product, final, initial, entering, N, C,
-        BN=32, BC=32, PAIRS=pairs, REVERSE=reverse, ACC=accumulator(final.dtype), num_warps=1,
+    fields = fields_of(W // 2 if pairs else W, b, h, None if constant else a)
+    N = W // (2 * fields if pairs else fields)
+    loads = fields * b.itemsize * (2 if pairs else 1) * (1 if constant else 2)
+    plan = make_plan(B, T, N, _PACES, loads, h.device, _CHAIN)
+    kind = {"PAIRS": pairs, "CONSTANT": constant, "FIELDS": fields, "ACC": accumulator(h.dtype)}
+    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse, fields)
+    last = h.new_empty(B, W)
+    _forward_kernel[(plan.programs,)](
+        *coefficient, *rows(b, reverse, fields), states(h0), *flags(reset, reverse), *rows(h, reverse, fields), last,
+        *workspace(plan, B * W, h), B, T, N, plan.C, plan.L, plan.blocks,
+        CHAIN=plan.C > 1, G=plan.G, **plan.tile, **kind,
     )  # fmt: skip
-    return entering
+    return last
 
 
-def words(N: int, *tensors: Tensor | None) -> tuple[tl.dtype | None, tuple[Tensor | None, ...]]:
-    """The tensors in words of two half-precision numbers, and the dtype of these; or as they are, and None."""
-    dtypes = {x.dtype for x in tensors if x is not None}
-    if N % 2 == 0 and len(dtypes) == 1 and (paired := in_pairs(*tensors)):
-        return HALVES[dtypes.pop()], tuple(paired)
-    return None, tensors
+def fields_of(N: int, *tensors: Tensor | None) -> int:
+    """How many numbers a word has, if a part (real or imaginary) has ``N``."""
+    same = len({x.dtype for x in tensors if x is not None}) == 1
+    return 2 if N % 2 == 0 and same and in_pairs(*tensors) else 1
 
 
 def accumulator(dtype: torch.dtype) -> tl.dtype:

@@ -2,7 +2,7 @@
 
 Numbers of 16 bits travel in pairs as 32-bit words, so that a thread always has whole words, one column of them: all
 tensors of a kernel then lie in the same way over the threads, and the compiler neither moves nor computes them twice.
-Kernels compute with each *field* of a word apart: FIELDS is 2 for pairs, and HALF the dtype of their numbers.
+A word has one or two *fields*; HALF is the dtype of the numbers of pairs, None for single numbers.
 """
 
 import triton
@@ -10,6 +10,17 @@ import triton.language as tl
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 """Triton's interpreter has no assembler."""
+
+
+@triton.jit
+def words(p, FIELDS: tl.constexpr):
+    """A pointer to numbers (or bytes) as one to pairs of them."""
+    if FIELDS == 1 or p is None:
+        return p
+    elif p.dtype.element_ty.primitive_bitwidth == 8:
+        return p.to(tl.pointer_type(tl.uint16))
+    else:
+        return p.to(tl.pointer_type(tl.uint32))
 
 
 @triton.jit

@@ -4,24 +4,19 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-import triton.language as tl
 from torch import Tensor
 
-__all__ = ["HALVES", "Plan", "Rows", "Tile", "flags", "make_plan", "pairs", "rows", "states"]
+__all__ = ["Paces", "Plan", "Rows", "flags", "in_pairs", "levels", "make_plan", "rows", "states"]
 
-_SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
 _LANES = 32  # threads of a warp, each with one column of words
 _MOST_WARPS = 8  # of a program: more strands cost more to combine
+_FEWEST = 3  # warps per multiprocessor below which strands are worth their cost
+_SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
+_SHARED = 200 << 10  # bytes of shared memory that a program may take; a Hopper multiprocessor has 227 KiB
 
-
-@dataclass(frozen=True)
-class Tile:
-    """How a kernel walks over time: ``U`` steps of each strand at once, ``stages`` tiles on their way to shared memory
-    while one is computed, and as many strands as it takes to have ``enough`` warps on each multiprocessor."""
-
-    U: int
-    stages: int
-    enough: int
+Paces = tuple[tuple[int, int, int], ...]
+"""How to walk over time, by how many warps each multiprocessor has: (at least so many, U steps of each strand at once,
+stages: tiles on their way to shared memory while one is computed, plus one). The fewer, the more each has to fetch."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,8 @@ class Plan:
     """Chunks per sequence."""
     L: int
     """Steps per chunk, a multiple of ``S * U``; the last chunk may be shorter."""
+    G: int
+    """Chunks per group, in a chain."""
     blocks: int
     """Blocks of ``BN`` columns."""
     programs: int
@@ -51,23 +48,35 @@ class Plan:
 
 
 @cache
-def make_plan(B: int, T: int, N: int, tile: Tile, device: torch.device) -> Plan:
-    """For ``B`` sequences of ``T`` steps of ``N`` words.
+def make_plan(
+    B: int, T: int, N: int, paces: Paces, loads: int, device: torch.device, chain: tuple[int, ...] | None = None
+) -> Plan:
+    """For ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If the batch has too
     few columns to fill the GPU, several warps walk over neighbouring strands; if that is not enough either, sequences
-    are cut into chunks.
+    are cut into chunks, or into those of a ``chain`` (warps, U, steps per chunk, chunks per group), if that is given.
     """
     BN = min(_LANES, 1 << (N - 1).bit_length())
     blocks = _ceil(N, BN)
-    wanted = max(1, tile.enough * _multiprocessors(device) // (B * blocks))  # warps for each block of columns
-    C = max(1, min(wanted, T // _SHORTEST)) if wanted > _MOST_WARPS else 1
-    warps = min(_MOST_WARPS, 1 << (_ceil(wanted, C) - 1).bit_length())
-    S = _LANES * warps // BN
-    L = _ceil(_ceil(T, C), S * tile.U) * S * tile.U
+    alone = B * blocks / _multiprocessors(device)  # warps per multiprocessor if each walks alone
+    C = max(1, min(round(8 / alone), T // _SHORTEST)) if alone * _MOST_WARPS < _FEWEST else 1
+    if C > 1 and chain is not None:
+        (warps, U, L, G), stages = chain, 2
+        S = _LANES * warps // BN
+        L = _ceil(L, S * U) * S * U
+    else:
+        warps, G = 1, 1
+        while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
+            warps *= 2
+        U, stages = next((U, stages) for least, U, stages in paces if alone * C * warps >= least)
+        while _LANES * warps * U * loads * stages > _SHARED:
+            U //= 2
+        S = _LANES * warps // BN
+        L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
-    even = T % (S * tile.U) == 0 and N % BN == 0
-    return Plan(BN, S, tile.U, warps, tile.stages, C, L, blocks, programs=B * C * blocks, even=even)
+    even = T % (S * U) == 0 and N % BN == 0
+    return Plan(BN, S, U, warps, stages, C, L, G, blocks, programs=B * C * blocks, even=even)
 
 
 def _ceil(a: int, b: int) -> int:
@@ -80,17 +89,20 @@ def _multiprocessors(device: torch.device) -> int:
 
 
 Rows = tuple[Tensor, int, int, int | None]
-"""The row where a scan begins; the strides of the batch and of time, in the order of the scan; the latter again if it
-may be compiled in, which saves the kernels a fifth of their instructions."""
+"""The row where a scan begins; the strides of the batch and of time in words, in the order of the scan; the latter
+again if it may be compiled in, which saves the kernels a fifth of their instructions."""
 
 
-def rows(x: Tensor, reverse: bool) -> Rows:
+def rows(x: Tensor, reverse: bool, fields: int = 1) -> Rows:
     """``x [B, T, N]`` as the kernels take it: reading backwards is a negative stride. Columns become contiguous."""
     if x.stride(-1) != 1 and x.shape[-1] > 1:
         x = x.contiguous()
-    step = -x.stride(1) if reverse else x.stride(1)
-    fixed = step if x.stride(1) <= 2 * x.shape[2] else None  # not in time-major order, where it changes with the batch
-    return x[:, -1 if reverse else 0], x.stride(0), step, fixed
+    b, t, _ = x.stride()
+    fixed = t <= 2 * x.shape[2]  # not in time-major order, where it changes with the batch
+    b, t = b // fields, t // fields
+    if reverse:
+        x, t = x[:, -1], -t
+    return x, b, t, t if fixed else None
 
 
 def flags(x: Tensor | None, reverse: bool) -> tuple[Tensor | None, int, int]:
@@ -106,17 +118,19 @@ def states(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-HALVES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+def levels(alpha: Tensor | None, h: Tensor) -> Tensor | None:
+    """``alpha [N]``, contiguous, or none. On a GPU the kernels round float32 themselves, which saves a launch; Triton's
+    interpreter would cut off bits."""
+    if alpha is not None and not (alpha.is_cuda and alpha.dtype == torch.float32):
+        alpha = alpha.to(h.dtype)
+    return states(alpha)
 
 
-def pairs(*tensors: Tensor | None) -> list[Tensor | None] | None:
-    """Views of half-precision numbers (and of bytes) as words of two, or None if one of the tensors does not allow it."""
-    if all(x is None or (x.itemsize <= 2 and _even(x)) for x in tensors):
-        return [None if x is None else x.view({2: torch.uint32, 1: torch.uint16}[x.itemsize]) for x in tensors]
-    return None
-
-
-def _even(x: Tensor) -> bool:
-    """Whether neighbours along the last axis can be read in pairs."""
-    numbers = x.shape[-1], x.storage_offset(), *x.stride()[:-1]
-    return x.stride(-1) == 1 and all(n % 2 == 0 for n in numbers)
+def in_pairs(*tensors: Tensor | None) -> bool:
+    """Whether these are numbers in half precision (or bytes) that can be read two at a time."""
+    for x in tensors:
+        if x is not None and (x.itemsize > 2 or x.data_ptr() % (2 * x.itemsize) or x.shape[-1] % 2):
+            return False
+        if x is not None and (x.stride(-1) != 1 or any(n % 2 for n in x.stride()[:-1])):
+            return False
+    return True
