@@ -43,7 +43,7 @@ def test_roots_converge_everywhere(dtype):
 
 def test_roots_equal_those_of_the_general_solver():
     x, beta = random_points(30_000)
-    keep = ((x.abs() - folds(beta)[1]).abs() > 1e-9) & ((beta <= 0) | (beta > 2e-3))
+    keep = (x.abs() - folds(beta)[1]).abs() > 1e-9
     x, beta = x[keep], beta[keep]
     found = equilibria(simplified_brc(), x, beta)
     upper, lower = roots(x, beta)
