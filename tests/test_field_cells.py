@@ -173,6 +173,17 @@ def test_a_clocked_cell_trains():
     assert losses[-1] < 0.05 * losses[0]
 
 
+def test_linear_decay_is_not_rounded_to_half_precision():
+    """The state of a = 0.999 falls to 0.368 in 1000 steps; in bfloat16 0.999 is 1, and it would not fall."""
+    cell = ClockedRNN(linear(0.999), D, N, batch_first=True)
+    h0 = torch.ones(1, 1, N)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        cell.bias_ih_l0.zero_()
+        h = cell(torch.zeros(1, 1000, D), h0)[0]
+    assert h.dtype == torch.bfloat16
+    torch.testing.assert_close(h[0, -1].float(), torch.full((N,), 0.999**1000), rtol=0.01, atol=0)
+
+
 # --- branches ---------------------------------------------------------------------------------------------------------
 
 

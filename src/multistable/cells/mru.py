@@ -95,6 +95,7 @@ class MRU(Driven):
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
         names = ("max_branches", "damping", "alpha_surr", "max_gain", "n_grid")
+        args = [x.to(args[0].dtype) for x in args]
         return branch_scan(self.field, args, h0, reset=reset, **{name: getattr(self, name) for name in names})
 
 
