@@ -56,6 +56,8 @@ class MRU(Driven):
         (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
 
+    takes_position = True
+
     def __init__(
         self,
         field: Field,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-__all__ = ["Field", "Linear", "brc", "damped", "linear", "nbrc", "simplified_brc"]
+__all__ = ["FIELDS", "Field", "Linear", "brc", "damped", "linear", "nbrc", "simplified_brc"]
 
 
 @dataclass(frozen=True)
@@ -163,3 +163,12 @@ def damped(field: Field, c: float) -> Field:
 
     function.__signature__ = inspect.signature(plain.function)  # type: ignore[attr-defined]
     return replace(field, function=function, derivative=derivative)
+
+
+FIELDS: dict[str, Callable[[], Field]] = {
+    "simplified_brc": simplified_brc,
+    "brc": brc,
+    "nbrc": nbrc,
+    "linear": linear,
+}
+"""Fields by name, for cells given by name (``clocked:brc:4``). Add your own before you build or load a model."""
