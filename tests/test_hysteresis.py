@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from multistable import MRU, HysteresisMRU, ops, surrogate
 from multistable.dynamics import equilibria, simplified_brc
@@ -162,6 +163,40 @@ def test_blocks_and_threads_change_nothing(monkeypatch, threads):
     assert torch.equal(cut, whole)
     for grad, other in zip(torch.autograd.grad(cut, (x, beta), weights), expected, strict=True):
         assert torch.equal(grad, other)
+
+
+def test_no_operation_is_repeated_for_each_timestep(monkeypatch):
+    """Where memory does not cut the work into blocks, any length takes the same number of operations."""
+
+    class Count(TorchDispatchMode):
+        operations = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.operations += 1
+            return func(*args, **(kwargs or {}))
+
+    monkeypatch.setattr("multistable.dynamics.hysteresis._BLOCK", {})
+    counts = []
+    for T in (16, 1024):
+        x, beta = (torch.randn(2, T, 3, requires_grad=True) for _ in range(2))
+        with Count() as count:
+            hysteresis_scan(x, beta).sum().backward()
+        counts.append(count.operations)
+    assert counts[0] == counts[1]
+    assert counts[0] > 50
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what dynamo does to trace it
+def test_compiles_as_one_graph():
+    torch.compiler.reset()
+    rnn = HysteresisMRU(3, 4, 2, batch_first=True, dtype=torch.float64)
+    x, results = torch.randn(2, 30, 3, dtype=torch.float64), []
+    for layer in (rnn, torch.compile(rnn, fullgraph=True, backend="aot_eager")):
+        output, h_n = layer(x)
+        results.append([output, h_n, *torch.autograd.grad(output.square().sum(), list(rnn.parameters()))])
+    torch.compiler.reset()
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-12, atol=1e-12)
 
 
 def test_nan_shows_until_it_is_overwritten():
