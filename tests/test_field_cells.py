@@ -102,6 +102,14 @@ def test_every_parameter_receives_a_gradient(make):
             assert parameter.grad.abs().sum() > 0, name
 
 
+def test_inference_mode_changes_nothing(make):
+    cell, (x, h0) = make(), batch()
+    expected = cell(x, h0)
+    with torch.inference_mode():
+        for actual, other in zip(cell(x.clone(), h0.clone()), expected, strict=True):
+            assert torch.equal(actual, other)
+
+
 # --- clocks -----------------------------------------------------------------------------------------------------------
 
 

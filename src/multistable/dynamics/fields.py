@@ -69,9 +69,10 @@ class Field:
         if self.derivative is not None:
             return self.derivative(h, *args).detach()
         shape = torch.broadcast_shapes(h.shape, *(x.shape for x in args))
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             h = h.detach().expand(shape).clone().requires_grad_()
-            return torch.autograd.grad(self.function(h, *(x.detach() for x in args)).sum(), h)[0]
+            args = tuple(x.clone() if x.is_inference() else x.detach() for x in args)  # autograd saves no such tensor
+            return torch.autograd.grad(self.function(h, *args).sum(), h)[0]
 
 
 @dataclass(frozen=True)
