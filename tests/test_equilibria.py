@@ -144,6 +144,15 @@ def test_bad_input():
         bifurcation_diagram(simplified_brc(), torch.zeros(2, 2), 1.0)
 
 
+def test_a_root_that_iteration_overshoots_is_not_stable():
+    """beta = -3 at x = 0: the slope is -2, and iterating jumps from side to side; damped by 0.1 the slope is 0.7."""
+    x, beta = torch.zeros(1, dtype=torch.float64), torch.full((1,), -3.0, dtype=torch.float64)
+    plain, slow = equilibria(simplified_brc(), x, beta), equilibria(simplified_brc(0.1), x, beta)
+    assert plain.slope.item() == pytest.approx(-2)
+    assert slow.slope.item() == pytest.approx(0.7)
+    assert (plain.stable.item(), slow.stable.item()) == (False, True)
+
+
 def test_empty_input():
     assert equilibria(simplified_brc(), torch.zeros(0, 3), torch.zeros(3)).count.shape == (0, 3)
 

@@ -1,14 +1,16 @@
 """Cells made from fields: clocks, branches of any number, and the contract that all cells keep. In float64."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
-from multistable import MRU, ClockedRNN, HysteresisMRU
-from multistable.dynamics import Field, brc, linear, nbrc, simplified_brc
+from multistable import BRC, MRU, NBRC, ClockedRNN, HysteresisMRU
+from multistable.dynamics import Field, brc, equilibria, linear, nbrc, simplified_brc
 from multistable.dynamics.branches import associative_scan, branch_scan, compose
-from multistable.dynamics.hysteresis import folds
+from multistable.dynamics.hysteresis import folds, hysteresis_scan
+from multistable.surrogate import derivative
 
 D, N = 3, 4
 
@@ -122,6 +124,21 @@ def test_one_tick_is_the_plain_cell():
         u, beta = torch.nn.functional.linear(x[:, t], cell.weight_ih_l0, cell.bias_ih_l0).chunk(2, dim=-1)
         h = 0.7 * h + 0.3 * torch.tanh(u + (beta + 1) * h)
         assert_close(output[:, t], h)
+
+
+@pytest.mark.parametrize(("field", "kind"), [(brc(), BRC), (nbrc(), NBRC)], ids=["brc", "nbrc"])
+def test_one_tick_is_the_bistable_recurrent_cell(field, kind):
+    torch.manual_seed(0)
+    plain = kind(D, N, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    clocked = ClockedRNN(field, D, N, batch_first=True, dtype=torch.float64)
+    (w_c, w_a), turned = plain.weight_hh_l0.chunk(2), lambda x: torch.cat(x.chunk(3)[::-1])  # U_c, U_a, U_h there
+    state = {"weight_ih_l0": turned(plain.weight_ih_l0), "bias_ih_l0": turned(plain.bias_ih_l0)}
+    clocked.load_state_dict(state | {"w_a_l0": w_a, "w_c_l0": w_c})
+    x, h0 = batch()[0], torch.randn(1, 3, N, dtype=torch.float64)
+    assert_close(clocked(x, h0)[0], plain(x, h0)[0])
 
 
 def test_each_unit_has_its_own_clock():
@@ -273,6 +290,39 @@ def test_surrogate_of_a_branch_that_the_input_abolishes(side, weight):
     gain = (1 - written**2) / (1 - 2.5 * (1 - written**2))
     expected += 2 * held * gain / (1 + (math.pi * written) ** 2)
     assert credit - alone == pytest.approx(expected, rel=0.01)
+
+
+def test_credit_follows_the_maps_of_branches():
+    """Through h0 alone: each unstable root of the first step gets the loss above it less the loss below it.
+
+    What is lost on a branch is what the later steps read if the unit starts there, through writes of all kinds.
+    """
+    torch.manual_seed(0)
+    field, B, T = Field(staircase, bounds=(-1.01, 1.01)), 200, 12
+    x, weights = 0.25 * torch.randn(B, T, 1, dtype=torch.float64), torch.randn(B, T, 1, dtype=torch.float64)
+    x[:, 0] = 0  # three branches at first: -1, 0 and 1
+    starts = [torch.full((B, 1), value, dtype=torch.float64) for value in (-1.0, 0.0, 1.0)]
+    losses = [(weights * branch_scan(field, (x,), h0, max_branches=3)).sum(1) for h0 in starts]
+    assert len({tuple(loss.flatten().tolist()) for loss in losses}) == 3
+    h0 = torch.empty(B, 1, dtype=torch.float64).uniform_(-1, 1).requires_grad_()
+    h = branch_scan(field, (x,), h0, max_branches=3, alpha_surr=1.0)
+    (grad,) = torch.autograd.grad(h, h0, weights)
+    unstable = equilibria(field, torch.zeros(1, dtype=torch.float64)).h[0, 1::2]
+    expected = sum(
+        (above - below) * derivative(h0.detach() - u, 1.0)
+        for below, above, u in zip(losses, losses[1:], unstable, strict=False)
+    )
+    torch.testing.assert_close(grad, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scan", [hysteresis_scan, partial(branch_scan, simplified_brc())], ids=["exact", "general"])
+def test_a_reset_forgets_the_branch(scan):
+    """Held below, a unit that starts anew at zero goes up where x is positive, and holds that."""
+    x, beta = torch.full((1, 8, 1), 0.1, dtype=torch.float64), torch.full((1, 8, 1), 1.5, dtype=torch.float64)
+    h0, reset = torch.full((1, 1), -1.0, dtype=torch.float64), (torch.arange(8) == 5)[None]
+    args = ((x, beta),) if isinstance(scan, partial) else (x, beta)
+    assert (scan(*args, h0)[0, :, 0] > 0).tolist() == [False] * 8
+    assert (scan(*args, h0, reset=reset)[0, :, 0] > 0).tolist() == [False] * 5 + [True] * 3
 
 
 def test_refusals_say_why():
