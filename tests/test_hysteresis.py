@@ -15,7 +15,7 @@ DAMPED = simplified_brc(c=0.1)
 
 
 def random_points(n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """x and beta of all scales, a third near beta = 0, a third near a fold."""
+    """x and beta of all scales, a third near beta = 0, a third near a fold, some at the bend, x = -beta."""
     torch.manual_seed(0)
     beta = 3 * torch.randn(n, dtype=torch.float64)
     beta[: n // 3] = torch.randn(n // 3, dtype=torch.float64) * 10 ** torch.empty(n // 3).uniform_(-8, 0)
@@ -23,6 +23,9 @@ def random_points(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(n, dtype=torch.float64) * scale
     near = torch.arange(n) % 3 == 0
     x[near] = (x.sign() * folds(beta)[1] + x)[near]
+    corner = torch.arange(n) % 10 == 1
+    beta[corner] = -(10 ** torch.empty(n, dtype=torch.float64).uniform_(0, 6))[corner]
+    x[corner] = (-beta + 5 * torch.randn(n, dtype=torch.float64))[corner]
     return x, beta
 
 

@@ -24,7 +24,7 @@ from multistable.surrogate import derivative
 __all__ = ["folds", "hysteresis_scan", "roots"]
 
 # Halley steps that take the start of `_upper` to the last digits, whatever x and beta (tests/test_hysteresis.py).
-_STEPS = {torch.float32: 3, torch.float64: 4}
+_STEPS = {torch.float32: 2, torch.float64: 4}
 # Elements at a time: on a CPU some ten tensors of a block stay in its cache, elsewhere memory is the only limit. Torch
 # does not split operations on fewer than 2^15 elements, so that blocks run side by side on threads of our own. Its
 # threads would meet after each of the 140 operations of a block, which takes for ever where cores are shared.
@@ -62,18 +62,21 @@ def roots(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
 def _sides(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """The upper and the lower equilibrium; where there is one, it and its mirror image, that of -x."""
     a, size = beta + 1, x.abs().clamp_(max=torch.finfo(x.dtype).max / 8)
-    near = _upper(size, a, *fold).copysign_(x)  # the root on the side of x: it always exists
+    near = _upper(size, a, *fold, _bend(size, (-a).clamp_(min=0))).copysign_(
+        x
+    )  # the root on the side of x: it always exists
     far = _upper(torch.minimum(size, fold[2]).neg_(), a, *fold).copysign_(x).neg_()
     far = torch.lerp(-near, far, (size < fold[2]).to(x.dtype))  # selects: see _upper
     return torch.maximum(near, far), torch.minimum(near, far)
 
 
-def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor) -> Tensor:
+def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor, least: Tensor | None = None) -> Tensor:
     """The largest root for ``x >= -x_c`` (x >= 0 without folds).
 
     The start takes the leading terms of G beyond the fold, ``s = x + x_c``: slope, curvature or the cubic term alone
     would give ``s / -beta``, ``sqrt(s / h_c)`` and ``cbrt(3 s)``; each is too large where another one leads, and so is
-    ``x + a``. For a <= 0, G is concave, and the larger of the two tangents at 0 and infinity is the start.
+    ``x + a``. For a <= 0, G is concave and its tangents cross zero before it: the start is the largest of those at 0
+    and at infinity, and of ``least``, a bound for the corner between them.
 
     ``torch.lerp`` with weights of 0 and 1 selects, exactly: on a CPU ``torch.where`` takes 7 times as long.
     """
@@ -83,7 +86,9 @@ def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor) -> Tenso
     slope = 1 - a
     tangent = (s / slope.clamp_(min=tiny)).clamp_(max=huge)
     y = torch.minimum(y, tangent).add_(y_c)
-    y = torch.lerp(torch.maximum(tangent, x + a), torch.minimum(y, x + a), (a > 0).to(x.dtype))
+    start = tangent.maximum(x + a)
+    start = start if least is None else start.maximum(least)
+    y = torch.lerp(start, torch.minimum(y, x + a), (a > 0).to(x.dtype))
     for _ in range(_STEPS[x.dtype]):
         t = torch.tanh(y)
         at = a * t
@@ -97,6 +102,27 @@ def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor) -> Tenso
     rest = torch.addcmul(y - x, a, h, value=-1).abs_()
     bound = torch.add(y, a.abs()).add_(1 + x_c).mul_(16 * torch.finfo(x.dtype).eps)
     return h.masked_fill_(rest > bound, math.nan)
+
+
+def _bend(x: Tensor, size: Tensor) -> Tensor:
+    """A bound from below on the root of ``G = y - x + size tanh(y)``, x >= 0, that is near it where G bends, x = size.
+
+    It is the larger of two. Since ``tanh(y) <= y``, the root is at most ``above = atanh(x / (size + 1))``, hence at
+    least ``atanh((x - above) / size)``. And the tangent at ``bend = log(1 + 4 size) / 2``, where tanh is
+    ``2 size / length``. Without them a quarter of the roots with x = size + O(1) is missed for size > 100.
+    """
+    one, tiny = 1 - torch.finfo(x.dtype).eps, torch.finfo(x.dtype).tiny
+    above = _atanh((x / (size + 1)).clamp_(0, one))
+    below = _atanh((x - above).div_(size + tiny).clamp_(0, one)).mul_(size > 0)
+    length, bend = 2 * size + 1, torch.log1p(4 * size).mul_(0.5)
+    t = size / length
+    rest, rise = torch.addcmul(bend - x, size, t, value=2), torch.addcdiv(2 * t + 1, t, length, value=-1)  # G, G'
+    return torch.maximum(below, torch.addcdiv(bend, rest, rise, value=-1))
+
+
+def _atanh(h: Tensor) -> Tensor:
+    """By log1p, which torch vectorises."""
+    return (2 * h).div_(1 - h).log1p_().mul_(0.5)
 
 
 def climbs(h: Tensor, x: Tensor, beta: Tensor, h_c: Tensor) -> Tensor:

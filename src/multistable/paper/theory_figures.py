@@ -311,7 +311,7 @@ def memory() -> Figure:
             data.lengths[-1], max(data.errors[name][-1], 1e-16) * 1.6, name, color=colour, fontsize=9, ha="right"
         )
     right.axvspan(10, 50, color=BAND, lw=0)
-    right.text(12, 2, "trained", color=GREY, fontsize=8)
+    right.text(22, 1e-8, "trained", color="#6a6a6a", fontsize=8, rotation=90, ha="center")
     label(right, "error against length", "sequence length T", "mean squared error")
     return figure
 
