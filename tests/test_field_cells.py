@@ -325,6 +325,33 @@ def test_a_reset_forgets_the_branch(scan):
     assert (scan(*args, h0, reset=reset)[0, :, 0] > 0).tolist() == [False] * 5 + [True] * 3
 
 
+@pytest.mark.parametrize("options", [{}, {"alpha_surr": None}, {"max_gain": 0.3}, {"alpha_surr": 3.0, "damping": 0.5}])
+def test_an_mru_hands_its_options_on(options):
+    torch.manual_seed(0)
+    cell, x = MRU(brc(), D, N, batch_first=True, dtype=torch.float64, **options), batch()[0]
+    parameters = list(cell.parameters())
+    proj = torch.nn.functional.linear(x, cell.weight_ih_l0, cell.bias_ih_l0)
+    args = [*proj.chunk(3, dim=-1), cell.w_a_l0, cell.w_c_l0]
+    direct = branch_scan(brc(), args, **{"alpha_surr": 1.0, "max_gain": 10.0} | options)
+    plain = branch_scan(brc(), args, alpha_surr=1.0, max_gain=10.0)
+    mine, expected, other = (
+        torch.autograd.grad(h.sum(), parameters, retain_graph=True)[0] for h in (cell(x)[0], direct, plain)
+    )
+    assert_close(mine, expected)
+    assert torch.equal(mine, other) == (not options)
+
+
+def test_damping_admits_a_field_that_does_not_increase():
+    x = 3 * torch.randn(2, 9, D)
+    weights = {"weight_ih_l0": torch.zeros(2 * N, D), "bias_ih_l0": torch.full((2 * N,), -2.0)}
+    refused, damped = (MRU(simplified_brc(), D, N, batch_first=True, damping=c) for c in (1.0, 0.5))
+    for cell in (refused, damped):
+        cell.load_state_dict(weights)
+    with pytest.raises(ValueError, match="field must increase in h"):
+        refused(x)
+    assert damped(x)[0].isfinite().all()
+
+
 def test_refusals_say_why():
     x = torch.zeros(1, 2, 1)
     with pytest.raises(ValueError, match=r"field must increase in h, but its slope falls to .*: give a damping"):

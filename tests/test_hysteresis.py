@@ -274,6 +274,23 @@ def test_the_gradient_of_a_kept_bit_does_not_fade():
     assert grads[0] > 0
 
 
+def test_where_nothing_was_held_the_gate_has_no_gradient():
+    """At the first step without h0 and after a reset the bit is written whatever the threshold is."""
+    x = torch.full((1, 9, 1), 0.3, dtype=torch.float64, requires_grad=True)
+    beta = torch.full((1, 9, 1), 1.5, dtype=torch.float64, requires_grad=True)
+    reset = (torch.arange(9) == 4)[None]
+    with_choice, exact = (
+        torch.autograd.grad(hysteresis_scan(x, beta, reset=reset, alpha_surr=alpha).sum(), (x, beta))
+        for alpha in (1.0, None)
+    )
+    gap = torch.sub(*roots(x.detach(), beta.detach()))[0, 0, 0].item()
+    by_choice = [(whole - alone)[0, :, 0] for whole, alone in zip(with_choice, exact, strict=True)]
+    assert by_choice[1][[0, 4]].tolist() == [0.0, 0.0]
+    for step, held in ((0, 4), (4, 5)):  # the sign of x decides there, for as many steps as the bit is held
+        expected = held * gap * surrogate.derivative(x.detach(), 1.0)[0, 0, 0].item()
+        assert by_choice[0][step].item() == pytest.approx(expected, rel=1e-12)
+
+
 def test_initial_state_receives_a_gradient():
     h0 = torch.tensor([[0.3]], dtype=torch.float64, requires_grad=True)
     x, beta = torch.zeros(1, 4, 1, dtype=torch.float64), torch.full((1, 4, 1), 1.5, dtype=torch.float64)
