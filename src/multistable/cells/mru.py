@@ -33,7 +33,7 @@ class MRU(Driven):
     than the start of ``nn.Linear``, take ``bias=False`` or smaller biases.
 
     Equilibria are computed in float64 whatever the dtype. For the hysteresis field :class:`~multistable.HysteresisMRU`
-    is the same unit and some hundred times faster.
+    is the same unit and some twenty times faster.
 
     Args:
         field: pointwise, with at most ``max_branches`` stable equilibria, and increasing in h once damped: if not, the
