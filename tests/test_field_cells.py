@@ -8,7 +8,7 @@ import torch
 
 from multistable import BRC, MRU, NBRC, ClockedRNN, HysteresisMRU
 from multistable.dynamics import Field, brc, equilibria, linear, nbrc, simplified_brc
-from multistable.dynamics.branches import associative_scan, branch_scan, compose
+from multistable.dynamics.branches import associative_scan, branch_scan, compose, prepend
 from multistable.dynamics.hysteresis import folds, hysteresis_scan
 from multistable.surrogate import derivative
 
@@ -223,6 +223,17 @@ def test_associative_scan_equals_a_loop(T, reverse):
     for t in order:
         total = maps[:, t].gather(-1, total)
         assert torch.equal(scanned[:, t], total)
+
+
+@pytest.mark.parametrize("T", [1, 2, 7, 33])
+def test_credit_scan_equals_a_loop(T):
+    """credit_t[k] = vector_t[k] + credit_{t+1}[map_t[k]], from the end."""
+    maps, vectors = torch.randint(4, (2, T, 3, 4)), torch.randint(100, (2, T, 3, 4))
+    credit = associative_scan(prepend, (maps, vectors), reverse=True)[1]
+    later = torch.zeros(2, 3, 4, dtype=torch.long)
+    for t in reversed(range(T)):
+        later = vectors[:, t] + later.gather(-1, maps[:, t])
+        assert torch.equal(credit[:, t], later)
 
 
 def test_composition_is_associative():

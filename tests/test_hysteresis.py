@@ -274,10 +274,12 @@ def test_the_gradient_of_a_kept_bit_does_not_fade():
     assert grads[0] > 0
 
 
-def test_where_nothing_was_held_the_gate_has_no_gradient():
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_where_nothing_was_held_the_gate_has_no_gradient(side):
     """At the first step without h0 and after a reset the bit is written whatever the threshold is."""
-    x = torch.full((1, 9, 1), 0.3, dtype=torch.float64, requires_grad=True)
-    beta = torch.full((1, 9, 1), 1.5, dtype=torch.float64, requires_grad=True)
+    x = torch.full((1, 9, 1), 0.3, dtype=torch.float64)
+    x[:, :4] *= side  # the bit before the reset is the one after it, or the other
+    x, beta = x.requires_grad_(), torch.full((1, 9, 1), 1.5, dtype=torch.float64, requires_grad=True)
     reset = (torch.arange(9) == 4)[None]
     with_choice, exact = (
         torch.autograd.grad(hysteresis_scan(x, beta, reset=reset, alpha_surr=alpha).sum(), (x, beta))
