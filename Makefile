@@ -19,7 +19,8 @@ test: .venv/dev
 
 # On a machine with a GPU, with the python3 at hand and nothing installed.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest $(KERNEL_TESTS) tests/test_triton_gpu.py tests/test_training_gpu.py
+	PYTHONPATH=src $(PYTHON) -m pytest $(KERNEL_TESTS) tests/test_triton_gpu.py tests/test_training_gpu.py \
+		tests/test_hysteresis_gpu.py
 
 check: .venv/dev
 	$(BIN)/ruff check .

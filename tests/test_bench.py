@@ -38,12 +38,12 @@ def test_results_file_and_table(tmp_path: Path) -> None:
     path = tmp_path / "results" / "cpu.json"
     console = Console(record=True, width=200)
     rows = [*cpu.scan_rows((2, 64, 8), repeats=3), *cpu.layer_rows((2, 64, 8), repeats=1)]
-    rows += [*cpu.time_growth((64, 128), N=8, repeats=1)]
+    rows += [*cpu.exact_rows((2, 64, 8), repeats=1), *cpu.time_growth((64, 128), N=8, repeats=1)]
     report.run(iter(rows), "cpu", path, console)
 
     content = json.loads(path.read_text())
     assert {"processor", "cores", "torch", "numba", "commit", "dirty", "date"} <= set(content["machine"])
-    assert len(content["rows"]) == len(rows) == 2 + 4 + 2 * 3
+    assert len(content["rows"]) == len(rows) == 2 + 4 + 2 + 2 * 3
     for row in content["rows"]:
         unit = "ms" if "ms" in row else "us"
         assert {"name", "shape", "dtype", "kind", "baseline", "ratio", "goal", "reached"} <= set(row)

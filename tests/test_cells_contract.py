@@ -6,20 +6,23 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from multistable.cells import CELLS, Recurrent
+from cell_names import NAMES
+from multistable.cells import Recurrent, find_cell
 
 B, T, D, N = 3, 9, 4, 6
 TOLERANCE = 1e-12
 
 
-@pytest.fixture(params=CELLS)
+@pytest.fixture(params=NAMES)
 def name(request) -> str:
     return request.param
 
 
 def make(name: str, **options) -> Recurrent:
     torch.manual_seed(0)
-    cell = CELLS[name](D, N, **{"num_layers": 2, "batch_first": True, "dtype": torch.float64} | options)
+    kind, fixed = find_cell(name)
+    sizes = {"input_size": D, "hidden_size": N, "num_layers": 2, "batch_first": True, "dtype": torch.float64}
+    cell = kind(**sizes | fixed | options)
     with torch.no_grad():  # no parameter at a value that hides a mistake, such as 0 or 1
         for parameter in cell.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -188,7 +191,7 @@ def test_reverse_is_forward_on_turned_time(name):
 
 def test_gradients_equal_those_of_steps(name):
     """The scans have hand-written gradients, the steps are differentiated by autograd."""
-    if name == "hysteresis":
+    if name in ("hysteresis", "mru:simplified_brc"):
         pytest.skip("its surrogate follows the stored bit, which a single step cannot hand on")
     cell = make(name)
     x, h0 = random_batch(cell)
@@ -250,7 +253,7 @@ def test_bad_input_is_named(name):
     with pytest.raises(RuntimeError, match="step needs a unidirectional"):
         make(name, bidirectional=True).step(x[:, 0])
     with pytest.raises(ValueError, match="hidden_size must be a positive integer, got 0"):
-        CELLS[name](D, 0)
+        make(name, hidden_size=0)
 
 
 def test_half_precision_autocast(name):
@@ -262,5 +265,5 @@ def test_half_precision_autocast(name):
         output, _ = cell(x)
         output.float().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.dtype == p.dtype for p in cell.parameters())
-    near = (output.float() - expected).abs() < 0.1
+    near = (output.float() - expected).abs() < 0.1 * expected.abs().clamp(min=1)
     assert near.double().mean() > 0.9  # a bistable unit may flip

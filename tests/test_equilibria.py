@@ -1,6 +1,7 @@
 """Equilibria, bifurcation diagrams and implicit gradients against iteration, unrolling and differences. In float64."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -44,8 +45,49 @@ def test_residuals_are_below_1e_12():
     assert torch.equal(found.converged, real)
     _, x_c = folds(beta)
     clear = (x.abs() - x_c).abs() > 1e-12
-    clear &= (beta <= 0) | (beta > 2e-3)  # below, both folds lie in one cell of the grid
     assert torch.equal((found.count == 3)[clear], (x.abs() < x_c)[clear])
+
+
+def without_turns(field: Field) -> Field:
+    """The same field, whose extrema must be looked for on the grid."""
+    return replace(field, turns=None)
+
+
+@pytest.mark.parametrize("field", [simplified_brc(), without_turns(simplified_brc(0.3))], ids=["known", "searched"])
+@pytest.mark.parametrize("beta", [1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8])
+def test_both_folds_in_one_cell_of_the_grid(field, beta):
+    """The roots are within sqrt(3 beta) of each other; F between them is as small as 0.4 beta^1.5."""
+    torch.manual_seed(0)
+    beta = torch.full((2000,), beta, dtype=torch.float64)
+    h_c, x_c = folds(beta)
+    x = x_c * torch.empty(2000, dtype=torch.float64).uniform_(-1.5, 1.5)
+    found = equilibria(field, x, beta)
+    clear = (x.abs() - x_c).abs() > 1e-14  # nearer, F does not rise above the rounding between two roots
+    assert clear.double().mean() > 0.95
+    assert torch.equal(found.count[clear], torch.where(x.abs() < x_c, 3, 1)[clear])
+    real = ~found.h.isnan()
+    assert found.residual[real].max() < 1e-12
+    assert (found.residual / h_c[:, None])[real].max() < 1e-15  # 1e-12 says nothing of roots that are 1e-4
+    three = clear & (found.count == 3)
+    assert found.stable[three].all(dim=0).tolist() == [True, False, True]
+    assert (found.h[three].diff(dim=-1) > 0).all()
+
+
+def test_a_field_that_hides_a_pit_of_its_slope():
+    """Steep but for one cell of the grid, in which a stable root lies between two unstable ones."""
+    field = Field(lambda h, x: h - 1e-4 * h + h**3 + 0 * x, bounds=(-0.9, 0.9))
+    found = equilibria(field, torch.zeros(1, dtype=torch.float64))
+    torch.testing.assert_close(found.h, torch.tensor([[-0.01, 0, 0.01]], dtype=torch.float64), rtol=0, atol=1e-12)
+    assert found.stable.tolist() == [[False, True, False]]
+
+
+@pytest.mark.parametrize("beta", [50.0, 1000.0])
+def test_known_turns_find_what_is_narrower_than_the_grid(beta):
+    """Near its folds a steep field has a stable and an unstable root within a cell, and no slope at the grid points."""
+    beta = torch.full((500,), beta, dtype=torch.float64)
+    x = folds(beta)[1] * torch.linspace(-1.01, 1.01, 500, dtype=torch.float64)
+    found = equilibria(simplified_brc(), x, beta)
+    assert torch.equal(found.count, torch.where(x.abs() < folds(beta)[1], 3, 1))
 
 
 def test_equilibria_equal_an_internal_clock_of_100_000():
@@ -100,6 +142,15 @@ def test_bad_input():
         equilibria(simplified_brc(), torch.tensor([math.nan]), torch.zeros(1))
     with pytest.raises(ValueError, match="xs must be a line"):
         bifurcation_diagram(simplified_brc(), torch.zeros(2, 2), 1.0)
+
+
+def test_a_root_that_iteration_overshoots_is_not_stable():
+    """beta = -3 at x = 0: the slope is -2, and iterating jumps from side to side; damped by 0.1 the slope is 0.7."""
+    x, beta = torch.zeros(1, dtype=torch.float64), torch.full((1,), -3.0, dtype=torch.float64)
+    plain, slow = equilibria(simplified_brc(), x, beta), equilibria(simplified_brc(0.1), x, beta)
+    assert plain.slope.item() == pytest.approx(-2)
+    assert slow.slope.item() == pytest.approx(0.7)
+    assert (plain.stable.item(), slow.stable.item()) == (False, True)
 
 
 def test_empty_input():

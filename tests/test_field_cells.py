@@ -1,14 +1,16 @@
 """Cells made from fields: clocks, branches of any number, and the contract that all cells keep. In float64."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
-from multistable import MRU, ClockedRNN, HysteresisMRU
-from multistable.dynamics import Field, brc, linear, nbrc, simplified_brc
-from multistable.dynamics.branches import associative_scan, branch_scan, compose
-from multistable.dynamics.hysteresis import folds
+from multistable import BRC, MRU, NBRC, ClockedRNN, HysteresisMRU
+from multistable.dynamics import Field, brc, equilibria, linear, nbrc, simplified_brc
+from multistable.dynamics.branches import associative_scan, branch_scan, compose, prepend
+from multistable.dynamics.hysteresis import folds, hysteresis_scan
+from multistable.surrogate import derivative
 
 D, N = 3, 4
 
@@ -102,6 +104,14 @@ def test_every_parameter_receives_a_gradient(make):
             assert parameter.grad.abs().sum() > 0, name
 
 
+def test_inference_mode_changes_nothing(make):
+    cell, (x, h0) = make(), batch()
+    expected = cell(x, h0)
+    with torch.inference_mode():
+        for actual, other in zip(cell(x.clone(), h0.clone()), expected, strict=True):
+            assert torch.equal(actual, other)
+
+
 # --- clocks -----------------------------------------------------------------------------------------------------------
 
 
@@ -114,6 +124,21 @@ def test_one_tick_is_the_plain_cell():
         u, beta = torch.nn.functional.linear(x[:, t], cell.weight_ih_l0, cell.bias_ih_l0).chunk(2, dim=-1)
         h = 0.7 * h + 0.3 * torch.tanh(u + (beta + 1) * h)
         assert_close(output[:, t], h)
+
+
+@pytest.mark.parametrize(("field", "kind"), [(brc(), BRC), (nbrc(), NBRC)], ids=["brc", "nbrc"])
+def test_one_tick_is_the_bistable_recurrent_cell(field, kind):
+    torch.manual_seed(0)
+    plain = kind(D, N, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    clocked = ClockedRNN(field, D, N, batch_first=True, dtype=torch.float64)
+    (w_c, w_a), turned = plain.weight_hh_l0.chunk(2), lambda x: torch.cat(x.chunk(3)[::-1])  # U_c, U_a, U_h there
+    state = {"weight_ih_l0": turned(plain.weight_ih_l0), "bias_ih_l0": turned(plain.bias_ih_l0)}
+    clocked.load_state_dict(state | {"w_a_l0": w_a, "w_c_l0": w_c})
+    x, h0 = batch()[0], torch.randn(1, 3, N, dtype=torch.float64)
+    assert_close(clocked(x, h0)[0], plain(x, h0)[0])
 
 
 def test_each_unit_has_its_own_clock():
@@ -173,6 +198,17 @@ def test_a_clocked_cell_trains():
     assert losses[-1] < 0.05 * losses[0]
 
 
+def test_linear_decay_is_not_rounded_to_half_precision():
+    """The state of a = 0.999 falls to 0.368 in 1000 steps; in bfloat16 0.999 is 1, and it would not fall."""
+    cell = ClockedRNN(linear(0.999), D, N, batch_first=True)
+    h0 = torch.ones(1, 1, N)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        cell.bias_ih_l0.zero_()
+        h = cell(torch.zeros(1, 1000, D), h0)[0]
+    assert h.dtype == torch.bfloat16
+    torch.testing.assert_close(h[0, -1].float(), torch.full((N,), 0.999**1000), rtol=0.01, atol=0)
+
+
 # --- branches ---------------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +223,17 @@ def test_associative_scan_equals_a_loop(T, reverse):
     for t in order:
         total = maps[:, t].gather(-1, total)
         assert torch.equal(scanned[:, t], total)
+
+
+@pytest.mark.parametrize("T", [1, 2, 7, 33])
+def test_credit_scan_equals_a_loop(T):
+    """credit_t[k] = vector_t[k] + credit_{t+1}[map_t[k]], from the end."""
+    maps, vectors = torch.randint(4, (2, T, 3, 4)), torch.randint(100, (2, T, 3, 4))
+    credit = associative_scan(prepend, (maps, vectors), reverse=True)[1]
+    later = torch.zeros(2, 3, 4, dtype=torch.long)
+    for t in reversed(range(T)):
+        later = vectors[:, t] + later.gather(-1, maps[:, t])
+        assert torch.equal(credit[:, t], later)
 
 
 def test_composition_is_associative():
@@ -254,6 +301,66 @@ def test_surrogate_of_a_branch_that_the_input_abolishes(side, weight):
     gain = (1 - written**2) / (1 - 2.5 * (1 - written**2))
     expected += 2 * held * gain / (1 + (math.pi * written) ** 2)
     assert credit - alone == pytest.approx(expected, rel=0.01)
+
+
+def test_credit_follows_the_maps_of_branches():
+    """Through h0 alone: each unstable root of the first step gets the loss above it less the loss below it.
+
+    What is lost on a branch is what the later steps read if the unit starts there, through writes of all kinds.
+    """
+    torch.manual_seed(0)
+    field, B, T = Field(staircase, bounds=(-1.01, 1.01)), 200, 12
+    x, weights = 0.25 * torch.randn(B, T, 1, dtype=torch.float64), torch.randn(B, T, 1, dtype=torch.float64)
+    x[:, 0] = 0  # three branches at first: -1, 0 and 1
+    starts = [torch.full((B, 1), value, dtype=torch.float64) for value in (-1.0, 0.0, 1.0)]
+    losses = [(weights * branch_scan(field, (x,), h0, max_branches=3)).sum(1) for h0 in starts]
+    assert len({tuple(loss.flatten().tolist()) for loss in losses}) == 3
+    h0 = torch.empty(B, 1, dtype=torch.float64).uniform_(-1, 1).requires_grad_()
+    h = branch_scan(field, (x,), h0, max_branches=3, alpha_surr=1.0)
+    (grad,) = torch.autograd.grad(h, h0, weights)
+    unstable = equilibria(field, torch.zeros(1, dtype=torch.float64)).h[0, 1::2]
+    expected = sum(
+        (above - below) * derivative(h0.detach() - u, 1.0)
+        for below, above, u in zip(losses, losses[1:], unstable, strict=False)
+    )
+    torch.testing.assert_close(grad, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scan", [hysteresis_scan, partial(branch_scan, simplified_brc())], ids=["exact", "general"])
+def test_a_reset_forgets_the_branch(scan):
+    """Held below, a unit that starts anew at zero goes up where x is positive, and holds that."""
+    x, beta = torch.full((1, 8, 1), 0.1, dtype=torch.float64), torch.full((1, 8, 1), 1.5, dtype=torch.float64)
+    h0, reset = torch.full((1, 1), -1.0, dtype=torch.float64), (torch.arange(8) == 5)[None]
+    args = ((x, beta),) if isinstance(scan, partial) else (x, beta)
+    assert (scan(*args, h0)[0, :, 0] > 0).tolist() == [False] * 8
+    assert (scan(*args, h0, reset=reset)[0, :, 0] > 0).tolist() == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"alpha_surr": None}, {"max_gain": 0.3}, {"alpha_surr": 3.0, "damping": 0.5}])
+def test_an_mru_hands_its_options_on(options):
+    torch.manual_seed(0)
+    cell, x = MRU(brc(), D, N, batch_first=True, dtype=torch.float64, **options), batch()[0]
+    parameters = list(cell.parameters())
+    proj = torch.nn.functional.linear(x, cell.weight_ih_l0, cell.bias_ih_l0)
+    args = [*proj.chunk(3, dim=-1), cell.w_a_l0, cell.w_c_l0]
+    direct = branch_scan(brc(), args, **{"alpha_surr": 1.0, "max_gain": 10.0} | options)
+    plain = branch_scan(brc(), args, alpha_surr=1.0, max_gain=10.0)
+    mine, expected, other = (
+        torch.autograd.grad(h.sum(), parameters, retain_graph=True)[0] for h in (cell(x)[0], direct, plain)
+    )
+    assert_close(mine, expected)
+    assert torch.equal(mine, other) == (not options)
+
+
+def test_damping_admits_a_field_that_does_not_increase():
+    x = 3 * torch.randn(2, 9, D)
+    weights = {"weight_ih_l0": torch.zeros(2 * N, D), "bias_ih_l0": torch.full((2 * N,), -2.0)}
+    refused, damped = (MRU(simplified_brc(), D, N, batch_first=True, damping=c) for c in (1.0, 0.5))
+    for cell in (refused, damped):
+        cell.load_state_dict(weights)
+    with pytest.raises(ValueError, match="field must increase in h"):
+        refused(x)
+    assert damped(x)[0].isfinite().all()
 
 
 def test_refusals_say_why():

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from multistable import MRU, HysteresisMRU, ops, surrogate
 from multistable.dynamics import equilibria, simplified_brc
@@ -14,7 +15,7 @@ DAMPED = simplified_brc(c=0.1)
 
 
 def random_points(n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """x and beta of all scales, a third near beta = 0, a third near a fold."""
+    """x and beta of all scales, a third near beta = 0, a third near a fold, some at the bend, x = -beta."""
     torch.manual_seed(0)
     beta = 3 * torch.randn(n, dtype=torch.float64)
     beta[: n // 3] = torch.randn(n // 3, dtype=torch.float64) * 10 ** torch.empty(n // 3).uniform_(-8, 0)
@@ -22,6 +23,9 @@ def random_points(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(n, dtype=torch.float64) * scale
     near = torch.arange(n) % 3 == 0
     x[near] = (x.sign() * folds(beta)[1] + x)[near]
+    corner = torch.arange(n) % 10 == 1
+    beta[corner] = -(10 ** torch.empty(n, dtype=torch.float64).uniform_(0, 6))[corner]
+    x[corner] = (-beta + 5 * torch.randn(n, dtype=torch.float64))[corner]
     return x, beta
 
 
@@ -43,7 +47,7 @@ def test_roots_converge_everywhere(dtype):
 
 def test_roots_equal_those_of_the_general_solver():
     x, beta = random_points(30_000)
-    keep = ((x.abs() - folds(beta)[1]).abs() > 1e-9) & ((beta <= 0) | (beta > 2e-3))
+    keep = (x.abs() - folds(beta)[1]).abs() > 1e-9
     x, beta = x[keep], beta[keep]
     found = equilibria(simplified_brc(), x, beta)
     upper, lower = roots(x, beta)
@@ -164,6 +168,40 @@ def test_blocks_and_threads_change_nothing(monkeypatch, threads):
         assert torch.equal(grad, other)
 
 
+def test_no_operation_is_repeated_for_each_timestep(monkeypatch):
+    """Where memory does not cut the work into blocks, any length takes the same number of operations."""
+
+    class Count(TorchDispatchMode):
+        operations = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.operations += 1
+            return func(*args, **(kwargs or {}))
+
+    monkeypatch.setattr("multistable.dynamics.hysteresis._BLOCK", {})
+    counts = []
+    for T in (16, 1024):
+        x, beta = (torch.randn(2, T, 3, requires_grad=True) for _ in range(2))
+        with Count() as count:
+            hysteresis_scan(x, beta).sum().backward()
+        counts.append(count.operations)
+    assert counts[0] == counts[1]
+    assert counts[0] > 50
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what dynamo does to trace it
+def test_compiles_as_one_graph():
+    torch.compiler.reset()
+    rnn = HysteresisMRU(3, 4, 2, batch_first=True, dtype=torch.float64)
+    x, results = torch.randn(2, 30, 3, dtype=torch.float64), []
+    for layer in (rnn, torch.compile(rnn, fullgraph=True, backend="aot_eager")):
+        output, h_n = layer(x)
+        results.append([output, h_n, *torch.autograd.grad(output.square().sum(), list(rnn.parameters()))])
+    torch.compiler.reset()
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-12, atol=1e-12)
+
+
 def test_nan_shows_until_it_is_overwritten():
     x = torch.tensor([0.0, math.nan, 0.0, 0.0, -3.0, 0.0]).reshape(1, 6, 1)
     h = hysteresis_scan(x, torch.full_like(x, 1.5)).flatten()
@@ -234,6 +272,25 @@ def test_the_gradient_of_a_kept_bit_does_not_fade():
         grads.append(torch.autograd.grad(hysteresis_scan(first, beta[:, :T])[0, -1, 0], first)[0][0, 0, 0])
     assert grads[0] == grads[1]
     assert grads[0] > 0
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_where_nothing_was_held_the_gate_has_no_gradient(side):
+    """At the first step without h0 and after a reset the bit is written whatever the threshold is."""
+    x = torch.full((1, 9, 1), 0.3, dtype=torch.float64)
+    x[:, :4] *= side  # the bit before the reset is the one after it, or the other
+    x, beta = x.requires_grad_(), torch.full((1, 9, 1), 1.5, dtype=torch.float64, requires_grad=True)
+    reset = (torch.arange(9) == 4)[None]
+    with_choice, exact = (
+        torch.autograd.grad(hysteresis_scan(x, beta, reset=reset, alpha_surr=alpha).sum(), (x, beta))
+        for alpha in (1.0, None)
+    )
+    gap = torch.sub(*roots(x.detach(), beta.detach()))[0, 0, 0].item()
+    by_choice = [(whole - alone)[0, :, 0] for whole, alone in zip(with_choice, exact, strict=True)]
+    assert by_choice[1][[0, 4]].tolist() == [0.0, 0.0]
+    for step, held in ((0, 4), (4, 5)):  # the sign of x decides there, for as many steps as the bit is held
+        expected = held * gap * surrogate.derivative(x.detach(), 1.0)[0, 0, 0].item()
+        assert by_choice[0][step].item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_initial_state_receives_a_gradient():

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from cell_names import NAMES
 from hub_server import hub_server
 from multistable import ModelConfig, SequenceModel, build_model
-from multistable.cells import CELLS
 from multistable.models import PositionConfig, storage
 
 pytest.importorskip("safetensors")
-CONFIG = ModelConfig(tuple(CELLS), d_input=2, d_output=3, d_model=8, d_state=6, position=PositionConfig(dim=4, T=20))
+CONFIG = ModelConfig(NAMES, d_input=2, d_output=3, d_model=8, d_state=6, position=PositionConfig(dim=4, T=20))
 
 
 def make(config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float32) -> SequenceModel:

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from cell_names import NAMES
 from multistable import ModelConfig, SequenceModel, build_model
-from multistable.cells import CELLS
 from multistable.models import LRUConfig, PositionConfig
 from multistable.models.block import Timesteps
 from multistable.models.norm import BatchNorm
@@ -51,7 +51,7 @@ def steps(model: SequenceModel, x: torch.Tensor) -> tuple[torch.Tensor, object]:
     return torch.stack(outputs, dim=1), state
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", NAMES)
 def test_steps_equal_forward(cell):
     model = make(cells=(cell, cell))
     x = random_input()
@@ -82,7 +82,7 @@ def test_steps_in_float32_flip_few_gates():
 
 
 @pytest.mark.parametrize("pooling", ["none", "last"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", NAMES)
 def test_chunks_equal_whole(cell, pooling):
     model = make(cells=(cell, "bmru", cell), pooling=pooling)
     x = random_input()

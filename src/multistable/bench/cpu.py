@@ -1,4 +1,4 @@
-"""Speed on the CPU: the scan against torch operations that move as much, the layer against nn.GRU and nn.LSTM, growth.
+"""Speed on the CPU: the scan against torch operations that move as much, layers against other layers, growth.
 
 All in float32. What a scan must move decides its baseline: forward reads cand and beta and writes h (3 tensors, as
 ``torch.add(cand, beta)``); backward reads the gradient of h, cand, beta and h and writes two gradients (6 tensors, as 3
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from multistable.bench.measure import peak_bytes_of, peak_rss, take_turns
 from multistable.bench.report import Row
-from multistable.cells import BMRU
+from multistable.cells import BMRU, HysteresisMRU
 
 __all__ = ["rows"]
 
@@ -35,6 +35,7 @@ def rows(
         yield from scan_rows(shape, repeats=7 * repeats)
     for shape in shapes:
         yield from layer_rows(shape, 2 * repeats + 1 if shape[0] > 1 else 1)  # one sequence: minutes per step of nn.GRU
+    yield from exact_rows(shapes[0], repeats)
     yield from time_growth(lengths, shapes[-1][2], repeats)
     yield from memory_growth(lengths, shapes[-1][2])
 
@@ -66,6 +67,17 @@ def layer_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
         for name, baseline_ms in zip(("nn.GRU", "nn.LSTM"), baselines, strict=True):
             goal = GOALS.get((what, shape)) if name == "nn.GRU" else None
             yield Row(f"BMRU layer, {what}", shape, "float32", ms, name, baseline_ms, kind="gain", goal=goal)
+
+
+def exact_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
+    """The exact unit against the BMRU, its approximation: what solving for the equilibria costs."""
+    B, T, N = shape
+    x = torch.randn(B, T, N)
+    for what, compute in _WORK.items():
+        exact, bmru = (partial(compute, layer(N, N, batch_first=True), x) for layer in (HysteresisMRU, BMRU))
+        ms, baseline_ms = take_turns([exact, bmru], repeats)
+        goal = 8.0 if what == "training step" else None
+        yield Row(f"HysteresisMRU layer, {what}", shape, "float32", ms, "BMRU layer", baseline_ms, goal=goal)
 
 
 def time_growth(lengths: Sequence[int], N: int, repeats: int) -> Iterator[Row]:

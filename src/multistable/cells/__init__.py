@@ -9,6 +9,7 @@ from multistable.cells.hysteresis import HysteresisMRU
 from multistable.cells.lru import LRU
 from multistable.cells.mingru import MinGRU
 from multistable.cells.mru import MRU
+from multistable.cells.named import CELLS, find_cell
 from multistable.cells.recurrent import Recurrent
 
 __all__ = [
@@ -26,17 +27,5 @@ __all__ = [
     "MinGRU",
     "NBRC",
     "Recurrent",
+    "find_cell",
 ]
-
-CELLS: dict[str, type[Recurrent]] = {
-    "bmru": BMRU,
-    "lru": LRU,
-    "hybrid": Hybrid,
-    "hysteresis": HysteresisMRU,
-    "brc": BRC,
-    "nbrc": NBRC,
-    "mingru": MinGRU,
-    "gru": GRU,
-    "lstm": LSTM,
-}
-"""Every cell by its name: a model is a tuple of such names, one per block."""

@@ -80,8 +80,9 @@ class ClockedRNN(Driven):
         if isinstance(self.field, Linear):
             x, a = args
             n = self.n_clock if isinstance(self.n_clock, int | float) else torch.tensor(self.n_clock, device=x.device)
-            kept, gain = self.field.iterated(n, a)
-            return linear_scan(kept, gain * x, h0, reset=reset)
+            kept, gain = self.field.iterated(n, a)  # not in the dtype of x: in bfloat16 a decay of 0.999 is 1
+            return linear_scan(kept, (gain * x).to(x.dtype), h0, reset=reset)
+        args = [x.to(args[0].dtype) for x in args]
         if self.n_clock == math.inf:
             return branch_scan(self.field, args, h0, reset=reset, max_branches=self.max_branches)
         return self._loop(args, h0, reset)
@@ -105,7 +106,7 @@ class ClockedRNN(Driven):
                 h = self.field(h, *args)
             return h
         clocks = torch.tensor(self.n_clock, device=h.device)
-        for n in range(int(clocks.max())):
+        for n in range(int(max(self.n_clock))):
             h = torch.where(n < clocks, self.field(h, *args), h)
         return h
 

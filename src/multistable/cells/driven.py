@@ -47,8 +47,8 @@ class Driven(Recurrent):
                 nn.init.orthogonal_(self.parameter(name, layer, suffix))
 
     def arguments(self, proj: Tensor, layer: int, suffix: str) -> list[Tensor]:
-        """Drives ``[..., N]`` out of the projection, then the constants in its dtype."""
-        constants = [self.parameter(name, layer, suffix).to(proj.dtype) for name in self.field.constants]
+        """Drives ``[..., N]`` out of the projection, then the constants in their own dtype."""
+        constants = [self.parameter(name, layer, suffix) for name in self.field.constants]
         return [*proj.chunk(len(self.field.drives), dim=-1), *constants]
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:

@@ -33,7 +33,7 @@ class MRU(Driven):
     than the start of ``nn.Linear``, take ``bias=False`` or smaller biases.
 
     Equilibria are computed in float64 whatever the dtype. For the hysteresis field :class:`~multistable.HysteresisMRU`
-    is the same unit and some hundred times faster.
+    is the same unit and some twenty times faster.
 
     Args:
         field: pointwise, with at most ``max_branches`` stable equilibria, and increasing in h once damped: if not, the
@@ -55,6 +55,8 @@ class MRU(Driven):
         >>> output.shape, h_n.shape
         (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
+
+    takes_position = True
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class MRU(Driven):
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
         names = ("max_branches", "damping", "alpha_surr", "max_gain", "n_grid")
+        args = [x.to(args[0].dtype) for x in args]
         return branch_scan(self.field, args, h0, reset=reset, **{name: getattr(self, name) for name in names})
 
 

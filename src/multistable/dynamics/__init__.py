@@ -2,13 +2,14 @@
 
 from multistable.dynamics.bifurcation import BifurcationDiagram, bifurcation_diagram
 from multistable.dynamics.equilibria import ConvergenceError, Equilibria, equilibria
-from multistable.dynamics.fields import Field, Linear, brc, damped, linear, nbrc, simplified_brc
+from multistable.dynamics.fields import FIELDS, Field, Linear, brc, damped, linear, nbrc, simplified_brc
 from multistable.dynamics.implicit import implicit
 
 __all__ = [
     "BifurcationDiagram",
     "ConvergenceError",
     "Equilibria",
+    "FIELDS",
     "Field",
     "Linear",
     "bifurcation_diagram",

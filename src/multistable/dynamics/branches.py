@@ -19,7 +19,7 @@ from multistable.dynamics.fields import Field, damped
 from multistable.dynamics.implicit import implicit
 from multistable.surrogate import derivative
 
-__all__ = ["associative_scan", "branch_scan", "compose"]
+__all__ = ["associative_scan", "branch_scan", "compose", "prepend"]
 
 _CHUNK = 1 << 15  # elements whose grid is evaluated at a time
 
@@ -179,13 +179,13 @@ class _Choice(torch.autograd.Function):
         margin, passed, stable, maps, branch, ghost, onward = ctx.saved_tensors
         # credit_t[k] = grad_t stable_t[k] + credit_{t+1}[maps_{t+1}[k]]: a scan over pairs (map, vector).
         later = torch.cat([maps[:, 1:], torch.zeros_like(maps[:, :1])], dim=1)
-        credit = associative_scan(_prepend, (later, grads[0][..., None] * stable), reverse=True)[1]
+        credit = associative_scan(prepend, (later, grads[0][..., None] * stable), reverse=True)[1]
         after = torch.cat([credit[:, 1:], torch.zeros_like(credit[:, :1])], dim=1)
         instead = grads[0] * ghost + after.gather(-1, onward).squeeze(-1)
         to_passed = (credit.gather(-1, branch).squeeze(-1) - instead) * derivative(passed, ctx.alpha_surr)
         return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), to_passed, *[None] * 6
 
 
-def _prepend(later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def prepend(later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Two steps of ``credit -> credit[map] + vector``, the later one applied first."""
     return compose(earlier[0], later[0]), earlier[1] + later[1].gather(-1, earlier[0])

@@ -1,11 +1,13 @@
 """All equilibria ``h = f(h, ...)`` of a field, element by element.
 
-``F(h) = f(h) - h`` is evaluated on a grid. Where F dips towards zero between two grid points without crossing, the
-extremum is found and tested too, so that a pair of roots is not missed because it is closer than the grid is fine. Each
-crossing is then a bracket, in which Newton's method with bisection as a safeguard polishes the root. Everything is
-computed in float64, and every root's residual is looked at.
+``F(h) = f(h) - h`` is evaluated on a grid and at its *turns*, the extrema where df/dh = 1, so that a pair of roots is
+not missed because it is closer than the grid is fine. Turns come from the field where it knows them, else from the
+grid: one where F turns towards zero between two grid points, and two where ``df/dh`` peaks beyond 1 between them.
+Between turns F is monotone, and each change of its sign is a bracket, in which Newton's method with bisection as a
+safeguard polishes the root. Everything is computed in float64, and every root's residual is looked at.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,7 +19,7 @@ from multistable.dynamics.fields import Field
 __all__ = ["ConvergenceError", "Equilibria", "equilibria"]
 
 _CHUNK = 1 << 15  # elements at a time: 17 MB for each float64 tensor of 64 grid points
-_TOUCH = 8 * torch.finfo(torch.float64).eps  # an extremum of F this close to zero is a fold, not a pair of roots
+_TOUCH = 8 * torch.finfo(torch.float64).eps  # of F or df/dh - 1: an extremum this close to zero touches it
 
 
 class ConvergenceError(RuntimeError):
@@ -63,7 +65,8 @@ def equilibria(
         field: a pointwise field.
         args: its drives and constants, broadcast against each other.
         bounds: where to look. Default: those of the field.
-        n_grid: cells of the grid. Roots are missed only if F has two extrema within one cell.
+        n_grid: cells of the grid. Without ``field.turns``, roots are missed only where ``df/dh`` has a peak that is
+            narrower than a cell.
         tol: the largest residual ``|f(h) - h|`` of a converged root.
         strict: raise :class:`ConvergenceError` if a root did not converge, instead of saying so in ``converged``.
 
@@ -101,27 +104,71 @@ def _roots(field: Field, args: list[Tensor], grid: Tensor) -> tuple[Tensor, Tens
     slope = field.slope(grid.expand_as(excess), *columns)
     if bool(excess.isnan().any()):
         raise ValueError("args must not make the field NaN")
-    positive, rising = excess >= 0, slope >= 1
-    same = positive[:, 1:] == positive[:, :-1]
+    turns = _turns(field, args, grid, excess >= 0, slope)  # [E, K]
+    h, order = torch.cat([grid.expand_as(excess), turns], dim=1).sort(dim=1, stable=True)
+    excess = torch.cat([excess, field(turns, *columns) - turns], dim=1).gather(1, order)
+    fold = (order >= len(grid)) & (excess.abs() <= _TOUCH)  # counts as on the side where F comes from: no pair there
+    clear = torch.where(fold, 0, torch.arange(h.shape[1], device=h.device)).cummax(dim=1).values
+    positive = (excess >= 0).gather(1, clear)
+    owner, first = (positive[:, 1:] != positive[:, :-1]).nonzero(as_tuple=True)
+    here, falling = [x[owner] for x in args], positive[owner, first]
+    root = _newton(field, here, h[owner, first], h[owner, first + 1], falling)
+    return owner, root, float(slope.min()) if len(slope) else 1.0
 
-    # F > 0 at both ends with a minimum between, or F < 0 with a maximum: two roots may hide in the cell.
-    dips = same & (rising[:, 1:] != rising[:, :-1]) & (positive[:, 1:] == rising[:, 1:])
-    element, cell = dips.nonzero(as_tuple=True)
+
+def _turns(field: Field, args: list[Tensor], grid: Tensor, positive: Tensor, slope: Tensor) -> Tensor:
+    """Extrema of F that may hide a pair of roots, ``[E, K]``, in any order, padded with the end of the grid."""
+    if field.turns is not None:
+        known = field.turns(*args)
+        return torch.where((known > grid[0]) & (known < grid[-1]), known, grid[-1])
+    element, low, high = _dips(grid, positive, slope >= 1)
+    owner, start, top, end = _peaks(field, args, grid, slope)
+    element, low, high = torch.cat([element, owner, owner]), torch.cat([low, start, top]), torch.cat([high, top, end])
     here = [x[element] for x in args]
-    above = rising[element, cell + 1]
-    turn = _bisect(lambda h: (field.slope(h, *here) >= 1) == above, grid[cell], grid[cell + 1])
-    depth = torch.where(above, -1.0, 1.0) * (field(turn, *here) - turn)
-    split = depth > _TOUCH
-    element, cell, turn = element[split], cell[split], turn[split]
+    above = field.slope(high, *here) >= 1
+    turn = _bisect(lambda h: (field.slope(h, *here) >= 1) == above, low, high)
+    return _rows(element, turn, len(slope), float(grid[-1]))
 
-    crossing, first = (~same).nonzero(as_tuple=True)
-    owner = torch.cat([crossing, element, element])
-    low = torch.cat([grid[first], grid[cell], turn])
-    high = torch.cat([grid[first + 1], turn, grid[cell + 1]])
-    order = torch.argsort(low, stable=True)
-    order = order[torch.argsort(owner[order], stable=True)]
-    owner, low, high = owner[order], low[order], high[order]
-    return owner, _newton(field, [x[owner] for x in args], low, high), float(slope.min()) if len(slope) else 1.0
+
+def _dips(grid: Tensor, positive: Tensor, rising: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cells with F > 0 at both ends and a minimum between, or F < 0 and a maximum: element and ends of each."""
+    same, turning = positive[:, 1:] == positive[:, :-1], rising[:, 1:] != rising[:, :-1]
+    element, cell = (same & turning & (positive[:, 1:] == rising[:, 1:])).nonzero(as_tuple=True)
+    return element, grid[cell], grid[cell + 1]
+
+
+def _peaks(field: Field, args: list[Tensor], grid: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Places between grid points where df/dh, below 1 at all of them, rises above 1, or the reverse: two turns each.
+
+    Element, grid point before, place and grid point after. A parabola rises above its highest sample by at most a
+    quarter of the larger step beside it; peaks are looked at if the whole step could take them beyond 1.
+    """
+    distance = torch.nn.functional.pad((slope - 1)[None], (1, 1), mode="replicate")[0]
+    left, middle, right = distance[:, :-2], distance[:, 1:-1], distance[:, 2:]
+    same = ((left >= 0) == (middle >= 0)) & ((right >= 0) == (middle >= 0))
+    left, middle, right = left.abs(), middle.abs(), right.abs()
+    near = same & (middle <= torch.minimum(left, right)) & (2 * middle <= torch.maximum(left, right))
+    element, place = near.nonzero(as_tuple=True)
+    here, sign = [x[element] for x in args], torch.where(slope[element, place] >= 1, 1.0, -1.0)
+    start, end = grid[(place - 1).clamp(min=0)], grid[(place + 1).clamp(max=len(grid) - 1)]
+    top = _lowest(lambda h: sign * (field.slope(h, *here) - 1), start, end)
+    beyond = sign * (field.slope(top, *here) - 1) < -_TOUCH
+    return element[beyond], start[beyond], top[beyond], end[beyond]
+
+
+def _lowest(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """Where a function with one minimum between ``low`` and ``high`` has it, to 1e-8 of it: golden section."""
+    ratio = 0.5 * (math.sqrt(5) - 1)
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    at_a, at_b = function(a), function(b)
+    for _ in range(38 if len(low) else 0):
+        left = at_a < at_b  # the minimum is left of b
+        low, high = torch.where(left, low, a), torch.where(left, b, high)
+        probe = torch.where(left, high - ratio * (high - low), low + ratio * (high - low))
+        value = function(probe)
+        a, b = torch.where(left, probe, b), torch.where(left, a, probe)
+        at_a, at_b = torch.where(left, value, at_b), torch.where(left, at_a, value)
+    return 0.5 * (low + high)
 
 
 def _bisect(upper: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
@@ -133,11 +180,15 @@ def _bisect(upper: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Ten
     return high
 
 
-def _newton(field: Field, args: list[Tensor], low: Tensor, high: Tensor, max_steps: int = 100) -> Tensor:
-    """Roots of F, one in each bracket: Newton, and bisection where it leaves the bracket or does not halve its step."""
+def _newton(
+    field: Field, args: list[Tensor], low: Tensor, high: Tensor, falling: Tensor, max_steps: int = 100
+) -> Tensor:
+    """Roots of F, one in each bracket: Newton, and bisection where it leaves the bracket or does not halve its step.
+
+    ``falling`` says that F goes from positive to negative.
+    """
     if not len(low):
         return low
-    falling = field(low, *args) - low >= 0
     h, last = 0.5 * (low + high), high - low
     best, least = h, torch.full_like(h, torch.inf)
     for _ in range(max_steps):
@@ -155,23 +206,27 @@ def _newton(field: Field, args: list[Tensor], low: Tensor, high: Tensor, max_ste
     return best
 
 
+def _rows(owner: Tensor, value: Tensor, E: int, fill: float) -> Tensor:
+    """Values, each of one of E elements, as rows ``[E, R]`` that end in ``fill``; within a row in the given order."""
+    count = torch.bincount(owner, minlength=E)
+    order = torch.argsort(owner, stable=True)
+    owner, value = owner[order], value[order]
+    rank = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+    rows = value.new_full((E, int(count.max()) if E else 1), fill)
+    rows[owner, rank] = value
+    return rows
+
+
 def _assemble(
     parts: list[tuple[Tensor, Tensor, float]], field: Field, flat: list[Tensor], shape: torch.Size, tol: float
 ) -> Equilibria:
     """From lists of roots to rows ``[..., R]``, padded with NaN, with slopes, residuals and flags."""
-    E = len(flat[0])
     owner = torch.cat([flat[0].new_empty(0, dtype=torch.long), *(part[0] + i * _CHUNK for i, part in enumerate(parts))])
     root = torch.cat([flat[0].new_empty(0), *(part[1] for part in parts)])
-    count = torch.bincount(owner, minlength=E)
-    R = int(count.max()) if E else 1
-    rank = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
-    h = flat[0].new_full((E, R), torch.nan)
-    h[owner, rank] = root
     here = [x[owner] for x in flat]
-    slope, residual = torch.full_like(h, torch.nan), torch.full_like(h, torch.nan)
-    slope[owner, rank] = field.slope(root, *here)
-    residual[owner, rank] = (field(root, *here) - root).abs()
-    stable, converged = slope.abs() < 1, residual <= tol
-    h, slope, stable, residual, converged = (x.reshape(*shape, R) for x in (h, slope, stable, residual, converged))
+    quantities = root, field.slope(root, *here), (field(root, *here) - root).abs()
+    h, slope, residual = (_rows(owner, x, len(flat[0]), math.nan) for x in quantities)
+    h, slope, residual = (x.reshape(*shape, x.shape[-1]) for x in (h, slope, residual))
+    stable, converged, count = slope.abs() < 1, residual <= tol, (~h.isnan()).sum(-1)
     lowest = min((part[2] for part in parts), default=1.0)
-    return Equilibria(h, slope, stable, residual, converged, count.reshape(shape), lowest)
+    return Equilibria(h, slope, stable, residual, converged, count, lowest)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-__all__ = ["Field", "Linear", "brc", "damped", "linear", "nbrc", "simplified_brc"]
+__all__ = ["FIELDS", "Field", "Linear", "brc", "damped", "linear", "nbrc", "simplified_brc"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Field:
         drives: the arguments between, name -> what a cell adds to its initial bias. Default: all that are left, 0 each.
         bounds: an interval that ``f`` maps into itself, so that it holds all equilibria. Default: ``(-1, 1)``
         derivative: ``df/dh`` with the arguments of ``function``. Default: by autograd.
+        turns: of the drives and constants ``[...]``, every h at which ``df/dh = 1``, ``[..., M]``, NaN where there are
+            fewer than M. With it no equilibrium is ever missed. Default: looked for on a grid.
         coupled: the constants are matrices ``[N, N]`` and a unit sees the others. Such a field can be clocked, but has
             no equilibria unit by unit.
 
@@ -44,6 +46,7 @@ class Field:
     drives: Mapping[str, float] = field(default_factory=dict)
     bounds: tuple[float, float] = (-1.0, 1.0)
     derivative: Callable[..., Tensor] | None = None
+    turns: Callable[..., Tensor] | None = None
     coupled: bool = False
 
     def __post_init__(self) -> None:
@@ -66,9 +69,10 @@ class Field:
         if self.derivative is not None:
             return self.derivative(h, *args).detach()
         shape = torch.broadcast_shapes(h.shape, *(x.shape for x in args))
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             h = h.detach().expand(shape).clone().requires_grad_()
-            return torch.autograd.grad(self.function(h, *(x.detach() for x in args)).sum(), h)[0]
+            args = tuple(x.clone() if x.is_inference() else x.detach() for x in args)  # autograd saves no such tensor
+            return torch.autograd.grad(self.function(h, *args).sum(), h)[0]
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,12 @@ def simplified_brc(c: float = 1.0) -> Field:
     def derivative(h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
         return (1 - c) + c * (beta + 1) * (1 - torch.tanh(x + (beta + 1) * h) ** 2)
 
-    return Field(function, drives={"x": 0.0, "beta": 1.0}, derivative=derivative)
+    def turns(x: Tensor, beta: Tensor) -> Tensor:
+        y_c = torch.asinh(beta.clamp(min=0).sqrt())  # (beta + 1) (1 - tanh(y)^2) = 1 at y = +-y_c
+        both = torch.stack([-y_c - x, y_c - x], dim=-1) / (beta + 1)[..., None]
+        return torch.where(beta[..., None] > 0, both, math.nan)
+
+    return Field(function, drives={"x": 0.0, "beta": 1.0}, derivative=derivative, turns=turns)
 
 
 def brc() -> Field:
@@ -155,3 +164,12 @@ def damped(field: Field, c: float) -> Field:
 
     function.__signature__ = inspect.signature(plain.function)  # type: ignore[attr-defined]
     return replace(field, function=function, derivative=derivative)
+
+
+FIELDS: dict[str, Callable[[], Field]] = {
+    "simplified_brc": simplified_brc,
+    "brc": brc,
+    "nbrc": nbrc,
+    "linear": linear,
+}
+"""Fields by name, for cells given by name (``clocked:brc:4``). Add your own before you build or load a model."""

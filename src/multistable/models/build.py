@@ -1,10 +1,8 @@
 """From numbers and names to modules."""
 
-from typing import Any
-
 from torch import nn
 
-from multistable.cells import CELLS, Recurrent
+from multistable.cells import BMRU, LRU, MRU, Hybrid, HysteresisMRU, Recurrent, find_cell
 from multistable.models.block import Block, ReadOut
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
@@ -46,12 +44,13 @@ def build_block(name: str, config: ModelConfig) -> Block:
 
 def build_cell(name: str, config: ModelConfig) -> Recurrent:
     """A cell of one layer that reads ``H`` features, and behind them the position if it takes one."""
-    kind, options = CELLS[name], dict[str, Any]()
+    kind, options = find_cell(name)
     P = config.position.dim if config.position is not None and kind.takes_position else 0
-    if name in ("bmru", "hybrid", "hysteresis"):
+    if issubclass(kind, BMRU | Hybrid | HysteresisMRU | MRU):
         options["alpha_surr"] = config.alpha_surr
-    if name in ("lru", "hybrid"):
+    if issubclass(kind, LRU | Hybrid):
         options |= {"r_min": config.lru.r_min, "r_max": config.lru.r_max, "theta_max": config.lru.theta_max}
-    if name == "hybrid":
+    if kind is Hybrid:
         options["position_size"] = P
-    return kind(config.d_model + P, config.d_state, batch_first=True, bidirectional=config.bidirectional, **options)
+    options |= {"input_size": config.d_model + P, "hidden_size": config.d_state}
+    return kind(batch_first=True, bidirectional=config.bidirectional, **options)

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from multistable.cells import CELLS
+from multistable.cells.named import find_cell, names_in_words
 from multistable.sizes import check_sizes
 
 __all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
@@ -51,6 +51,7 @@ class ModelConfig:
     """A :class:`~multistable.SequenceModel`: one cell name per block, sizes, and the paper's defaults for the rest."""
 
     cells: tuple[str, ...]
+    """Names, see :mod:`multistable.cells.named`."""
     d_input: int
     d_output: int
     d_model: int = 256
@@ -67,9 +68,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", tuple(self.cells))
-        unknown = [name for name in self.cells if name not in CELLS]
-        if unknown or not self.cells:
-            raise ValueError(f"cells must be names out of {', '.join(CELLS)}, one per block, got {self.cells!r}")
+        if not self.cells:
+            raise ValueError(f"cells must be {names_in_words()}, one per block, got none")
+        for name in self.cells:
+            find_cell(name)  # refuses a name that stands for nothing
         check_sizes(1, d_input=self.d_input, d_output=self.d_output, d_model=self.d_model, d_state=self.d_state)
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")

@@ -215,7 +215,7 @@ def convergence() -> Figure:
                 if abs(end - start) > 0.15:
                     arrow = {"arrowstyle": "-|>", "color": RED, "lw": 1, "alpha": 0.7, "shrinkB": 2}
                     axis.annotate("", (x, end), (x, start), arrowprops=arrow)
-        unstable = " (dashed: unstable)" if beta > 0 else ""
+        unstable = "; dashed: unstable" if beta > 0 else ""
         label(axis, rf"steady state, $\beta = {beta}${unstable}", r"input $x_t$" if row else "", "$h_t$")
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
@@ -275,7 +275,7 @@ def surrogates() -> Figure:
     """The function whose derivative replaces that of the Heaviside step, and that derivative."""
     figure, axes = panels(1, 2)
     x = torch.linspace(-2, 2, 801, dtype=torch.float64)
-    shades = {0.0: "#b8cbe3", 0.5: "#7fa3d1", 1.0: BLUE, 3.0: "#0b2747"}
+    shades = {0.0: "#8db1de", 0.5: "#5588c7", 1.0: BLUE, 3.0: "#0b2747"}
     left, right = axes[0]
     left.plot((-2, 0, 0, 2), (0, 0, 1, 1), color=RED, lw=1.2)
     left.text(1.97, 1.04, "Heaviside", color=RED, fontsize=8.5, ha="right")
@@ -299,7 +299,7 @@ def memory() -> Figure:
         (axes[0, 0], "BMRU", data.states["BMRU"]),
         (axes[0, 1], "LRU", data.states["LRU"].abs()),
     ):
-        for row, colour, style, text in ((0, BLUE, "-", "+1"), (1, RED, "--", "-1")):
+        for row, colour, style, text in ((0, BLUE, "-", "$+1$"), (1, RED, "--", "$-1$")):
             axis.plot(values[row], color=colour, ls=style, lw=1.5, label=f"first input {text}")
         label(axis, name, "timestep t", "state $h_t$" if name == "BMRU" else r"norm of the state $|h_t|$")
     axes[0, 0].legend(fontsize=8, frameon=False, loc="center right")
@@ -311,7 +311,7 @@ def memory() -> Figure:
             data.lengths[-1], max(data.errors[name][-1], 1e-16) * 1.6, name, color=colour, fontsize=9, ha="right"
         )
     right.axvspan(10, 50, color=BAND, lw=0)
-    right.text(12, 2, "trained", color=GREY, fontsize=8)
+    right.text(22, 1e-8, "trained", color="#6a6a6a", fontsize=8, rotation=90, ha="center")
     label(right, "error against length", "sequence length T", "mean squared error")
     return figure
 
