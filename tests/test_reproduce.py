@@ -1,5 +1,6 @@
 """``multistable reproduce``: everything at scale smoke, budgets, resuming, missing data, failures."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import multistable
 from multistable.paper import command, experiments, store
 from multistable.paper.experiments import Experiment, plan
-from multistable.paper.reproduce import parse_duration, reproduce
+from multistable.paper.reproduce import Clock, parse_duration, reproduce
 from multistable.tasks import mnist
 from multistable.training import OutOfTimeError, Schedule, train_run
 from multistable.training.results import folder_of
@@ -112,6 +113,27 @@ def test_tests_that_are_new_use_the_model_that_is_there(here):
     assert (after.seconds, after.metrics) == (before.seconds, before.metrics), "not trained again"
     assert len(after.tests) == 6
     assert len(before.tests) == 1
+
+
+def test_tests_are_not_measured_twice(here):
+    here(["copy-first"])
+    record = records(here)["bmru-T10-seed0"]
+    store.path_of(here.path / "here" / "results", "smoke", "copy-first", record.name).unlink()
+    path = folder_of(record.run, here.path / "here" / "runs") / "tests.json"
+    [test] = json.loads(path.read_text())
+    path.write_text(json.dumps([test | {"marked": True}]))
+    here(["copy-first"])
+    assert records(here)["bmru-T10-seed0"].tests == [test | {"marked": True}]
+
+
+def test_nothing_is_begun_at_the_end_of_a_budget():
+    clock = Clock(100)
+    assert not clock.ending
+    assert 98 < clock.deadline - time.perf_counter() < 99.5
+    clock.end -= 98
+    assert clock.ending
+    assert str(clock) == ", 0:02 left"
+    assert not Clock(None).ending
 
 
 def test_missing_data_are_named_and_the_rest_goes_on(here):

@@ -76,6 +76,8 @@ def reproduce(
     checkpoints go; its model stays in ``out``.
     """
     clock = Clock(budget)
+    if (count := Processes.join((options or Options()).device).count) > 1:
+        raise ValueError(f"reproduce works in one process, got {count}; train single runs with several")
     options = replace(options or Options(), deadline=clock.deadline)
     experiments = plan(figures, scale, range(SEEDS[scale] if seeds is None else seeds))
     known = {record.id: record for record in store.load(results, scale)}
