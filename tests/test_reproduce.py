@@ -193,6 +193,29 @@ def test_a_damaged_checkpoint_is_named_kept_and_stops_nothing(here, two_runs):
     assert path.exists()
 
 
+def test_to_replace_the_result_of_another_run_is_said(here, two_runs, monkeypatch):
+    here(["two"])
+    known = records(here)["good-seed0"].id
+    changed = replace(copy_first_run(("bmru",)), batch_size=10)
+    monkeypatch.setitem(experiments.FIGURES, "two", lambda scale, seed: [Experiment("good", changed)])
+    here(["two"])
+    assert f"  will replace the result of another run, {known}" in here.lines
+    assert records(here)["good-seed0"].run == changed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"scale": "huge"}, "scale must be one of smoke, small, paper, got 'huge'"),
+        ({"budget": -1}, "budget must be a positive number of seconds, got -1"),
+        ({"figures": ["mnist"]}, "figure must be one of .* got 'mnist'"),
+    ],
+)
+def test_bad_words_are_refused(here, words, message):
+    with pytest.raises(ValueError, match=message):
+        here(**words)
+
+
 def test_damaged_results_are_not_overwritten(here):
     here(["copy-first"])
     path = store.path_of(here.path / "here" / "results", "smoke", "copy-first", "bmru-T10-seed0")
