@@ -19,7 +19,7 @@ need("typer", "rich", "safetensors")
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
-from multistable.paper.command import figure  # noqa: E402
+from multistable.paper.command import figure, reproduce  # noqa: E402
 from multistable.tasks.pathfinder import command as pathfinder  # noqa: E402
 from multistable.training.checkpoint import CheckpointError  # noqa: E402
 from multistable.training.command import train  # noqa: E402
@@ -63,6 +63,7 @@ def demo(
 
 
 app.command()(train)
+app.command()(reproduce)
 app.command()(figure)
 
 data = typer.Typer(help="Make data sets, and look at them.", no_args_is_help=True)

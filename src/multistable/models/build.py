@@ -45,12 +45,13 @@ def build_block(name: str, config: ModelConfig) -> Block:
 def build_cell(name: str, config: ModelConfig) -> Recurrent:
     """A cell of one layer that reads ``H`` features, and behind them the position if it takes one."""
     kind, options = find_cell(name)
-    P = config.position.dim if config.position is not None and kind.takes_position else 0
+    position = config.position
+    P = position.dim if position is not None and (position.everywhere or kind.takes_position) else 0
     if issubclass(kind, BMRU | Hybrid | HysteresisMRU | MRU):
         options["alpha_surr"] = config.alpha_surr
     if issubclass(kind, LRU | Hybrid):
         options |= {"r_min": config.lru.r_min, "r_max": config.lru.r_max, "theta_max": config.lru.theta_max}
-    if kind is Hybrid:
+    if kind is Hybrid and position is not None and not position.everywhere:
         options["position_size"] = P
     options |= {"input_size": config.d_model + P, "hidden_size": config.d_state}
     return kind(batch_first=True, bidirectional=config.bidirectional, **options)

@@ -1,18 +1,22 @@
 """Loss and metric of a model on a set of samples, or on a stream of any length."""
 
 import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from multistable.models import SequenceModel
+from multistable.models import ModelState, SequenceModel
 from multistable.sizes import check_sizes
 from multistable.tasks import Samples, Streamed, Task
 from multistable.training.config import Precision
 from multistable.training.processes import Processes
-from multistable.training.stepper import autocast
+from multistable.training.stepper import autocast, warm_up
 
-__all__ = ["Evaluation", "evaluate", "evaluate_stream"]
+__all__ = ["Evaluation", "Evaluator", "evaluate_stream", "read_pieces"]
 
 
 class Evaluation(NamedTuple):
@@ -22,25 +26,73 @@ class Evaluation(NamedTuple):
     score: float
 
 
-@torch.no_grad()
-def evaluate(
-    task: Task, model: SequenceModel, samples: Samples, batch_size: int, precision: Precision, processes: Processes
-) -> Evaluation:
-    """In evaluation mode, in batches; several processes share the samples."""
-    mode = model.training
-    model.eval()
-    share = processes.share(len(samples))
-    sums = [torch.zeros(2, device=processes.device)]
-    for start in range(share.start, share.stop, batch_size):
-        rows = slice(start, min(start + batch_size, share.stop))
-        with autocast(processes.device, precision):
-            output, _ = model(task.inputs(samples.stored[rows]))
+class Evaluator:
+    """Loss and metric on sets of samples, in evaluation mode, in batches; several processes share the samples.
+
+    With ``graph`` full batches are replayed as a CUDA graph, captured when the first one comes. Launched kernel by
+    kernel a batch took 2 ms (H200, 2 blocks of 256): at T = 100 the validation was a fifth of an epoch's 0.26 s.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: SequenceModel,
+        batch_size: int,
+        precision: Precision,
+        processes: Processes,
+        graph: bool = False,
+    ) -> None:
+        self.task, self.model, self.batch_size = task, model, batch_size
+        self.precision: Precision = precision
+        self.processes, self.graph = processes, graph
+        self.replay: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    @torch.no_grad()
+    def __call__(self, samples: Samples) -> Evaluation:
+        mode = self.model.training
+        self.model.eval()
+        share = self.processes.share(len(samples))
+        sums = [torch.zeros(2, device=self.processes.device)]
+        for start in range(share.start, share.stop, self.batch_size):
+            rows = slice(start, min(start + self.batch_size, share.stop))
+            sums.append(self.sums(samples.stored[rows], samples.target[rows]))
+        self.model.train(mode)
+        columns = zip(*torch.stack(sums).tolist(), strict=True)  # the only moment to wait for a GPU
+        loss, score = self.processes.sum_numbers([math.fsum(column) for column in columns])
+        return Evaluation(loss / len(samples), score / len(samples))
+
+    def sums(self, stored: Tensor, target: Tensor) -> Tensor:
+        """Sums of loss and metric of a batch, ``[2]``."""
+        if not self.graph or len(target) < self.batch_size:
+            return self.batch(stored, target)
+        if self.replay is None:
+            self.replay = captured(self.batch, stored, target)
+        return self.replay(stored, target)
+
+    def batch(self, stored: Tensor, target: Tensor) -> Tensor:
+        with autocast(self.processes.device, self.precision):
+            output, _ = self.model(self.task.inputs(stored))
         output = output.float()
-        target = samples.target[rows]
-        sums.append(torch.stack([task.losses(output, target).sum(), task.scores(output, target).sum()]))
-    model.train(mode)
-    loss, score = processes.sum_numbers([math.fsum(column) for column in zip(*torch.stack(sums).tolist(), strict=True)])
-    return Evaluation(loss / len(samples), score / len(samples))
+        return torch.stack([self.task.losses(output, target).sum(), self.task.scores(output, target).sum()])
+
+
+def captured(
+    function: Callable[[Tensor, Tensor], Tensor], stored: Tensor, target: Tensor
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """``function`` as a CUDA graph on buffers of these shapes."""
+    buffers = stored.clone(), target.clone()
+    warm_up(lambda: function(*buffers))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = function(*buffers)
+
+    def replay(stored: Tensor, target: Tensor) -> Tensor:
+        buffers[0].copy_(stored)
+        buffers[1].copy_(target)
+        graph.replay()
+        return found.clone()
+
+    return replay
 
 
 @torch.no_grad()
@@ -57,23 +109,57 @@ def evaluate_stream(
 ) -> Evaluation:
     """On ``samples`` sequences of ``length`` timesteps, read piece by piece with the state carried along.
 
-    At no time does more than one piece ``[S, t, D]`` exist, and the model sees ``batch_size`` rows of it at a time:
-    the memory needed does not depend on ``length``.
+    At no time do more than two pieces ``[S, t, D]`` exist, and the model sees ``batch_size`` rows at a time: the
+    memory needed does not depend on ``length``.
     """
     if not isinstance(task, Streamed) or task.pooling != "last":
         raise ValueError(f"task must be one that streams and whose last output counts, got {task!r}")
     check_sizes(1, length=length, samples=samples)
+    target, pieces = task.stream(length, samples, seed)
+    readings = read_pieces(model, pieces, batch_size=batch_size, precision=precision, device=device)
+    [(output, _)] = deque(readings, maxlen=1)
+    target = target.to(device)
+    return Evaluation(float(task.losses(output, target).mean()), float(task.scores(output, target).mean()))
+
+
+@torch.no_grad()
+def read_pieces(
+    model: SequenceModel,
+    pieces: Iterable[Tensor],
+    *,
+    batch_size: int = 256,
+    precision: Precision = "float32",
+    device: torch.device | str = "cpu",
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Read sequences that come in pieces ``[S, t, D]``; yields what is behind each one: outputs ``[S, d_output]``, and
+    the states of the blocks, each ``[1, S, ...]``.
+
+    While one piece is read, the next is made: 6,000 x 1,000 timesteps of copy-first take 0.09 s of one core.
+    """
     mode = model.training
     model.eval()
     device = torch.device(device)
-    target, pieces = task.stream(length, samples, seed)
-    groups = torch.arange(samples).split(batch_size)
-    states: list = [None] * len(groups)
-    outputs = [torch.empty(0)] * len(groups)
-    for x in pieces:
-        for i, rows in enumerate(groups):
-            with autocast(device, precision):
-                outputs[i], states[i] = model(x[rows].to(device), states[i])
-    model.train(mode)
-    output, target = torch.cat(outputs).float(), target.to(device)
-    return Evaluation(float(task.losses(output, target).mean()), float(task.scores(output, target).mean()))
+    states: list[ModelState | None] = []
+    try:
+        for piece in ahead(pieces):
+            groups = piece.to(device).split(batch_size)
+            states = states or [None] * len(groups)
+            outputs = []
+            for i, x in enumerate(groups):
+                with autocast(device, precision):
+                    output, states[i] = model(x, states[i])
+                outputs.append(output.float())
+            carried = [state.cells for state in states if state is not None]
+            yield torch.cat(outputs), [torch.cat(parts, dim=1) for parts in zip(*carried, strict=True)]
+    finally:
+        model.train(mode)
+
+
+def ahead(pieces: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same pieces; while one is in use, another thread makes the next."""
+    source = iter(pieces)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, source, None)
+        while (piece := waiting.result()) is not None:
+            waiting = thread.submit(next, source, None)
+            yield piece
