@@ -36,6 +36,7 @@ TOUR = (
     "models/sequence.py",
     "tasks/base.py",
     "training/loop.py",
+    "paper/theory.py",
     "paper/theory_figures.py",
     "cli.py",
 )
