@@ -96,7 +96,7 @@ class Block(nn.Module):
         return self.mix(x, u, features, False), state
 
     def with_position(self, u: Tensor, position: Tensor | None) -> Tensor:
-        if position is None or not self.cell.takes_position:
+        if position is None or self.cell.input_size == u.shape[-1]:  # a cell that reads positions is wider than H
             return u
         return torch.cat([u, position.to(u.dtype).expand(*u.shape[:-1], -1)], dim=-1)
 

@@ -47,11 +47,12 @@ def build_block(name: str, config: ModelConfig) -> Block:
 def build_cell(name: str, config: ModelConfig) -> Recurrent:
     """A cell of one layer that reads ``H`` features, and behind them the position if it takes one."""
     kind, options = CELLS[name], dict[str, Any]()
-    P = config.position.dim if config.position is not None and kind.takes_position else 0
+    position = config.position
+    P = position.dim if position is not None and (position.everywhere or kind.takes_position) else 0
     if name in ("bmru", "hybrid", "hysteresis"):
         options["alpha_surr"] = config.alpha_surr
     if name in ("lru", "hybrid"):
         options |= {"r_min": config.lru.r_min, "r_max": config.lru.r_max, "theta_max": config.lru.theta_max}
-    if name == "hybrid":
+    if name == "hybrid" and position is not None and not position.everywhere:
         options["position_size"] = P
     return kind(config.d_model + P, config.d_state, batch_first=True, bidirectional=config.bidirectional, **options)

@@ -32,6 +32,8 @@ class PositionConfig:
     longest: float | None = None
     scale: float = 4.0
     T: int | None = None
+    everywhere: bool = False
+    """Also for cells that take no positions by themselves (the LRU, and that of a hybrid)."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:

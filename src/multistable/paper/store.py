@@ -1,0 +1,133 @@
+"""The store of results: one small JSON file per experiment, ``results/<task>/<configuration>-seed<k>.json``.
+
+Other scales than ``paper`` have a folder of their own, ``results/<scale>/<task>/...``.
+"""
+
+import json
+import math
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from multistable.files import write_atomically
+from multistable.paper.experiments import Experiment
+from multistable.training.config import Run
+from multistable.training.presets import Scale
+
+__all__ = ["Record", "load", "path_of", "read", "summarise", "write"]
+
+MOST_EPOCHS = 50
+"""So many epochs of a history are kept, evenly chosen, and the best and the last one."""
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came out of one experiment."""
+
+    configuration: str
+    scale: Scale
+    run: Run
+    parameters: int
+    """Number of trained numbers."""
+    metrics: dict[str, dict[str, float]]
+    """``metrics["last"]`` and ``metrics["best"]`` (best on the validation set; absent if no epoch was finite): epoch,
+    validation and test loss and metric, such as ``test_mse`` or ``test_accuracy``. Empty for a failed run."""
+    history: dict[str, list[float]]
+    """Columns over some of the epochs: ``epoch``, ``train_loss``, ``valid_loss`` and, where it is not the loss, the
+    metric (``train_accuracy``, ``valid_accuracy``)."""
+    seconds: float
+    timesteps_per_second: float
+    """In training; the median of the epochs."""
+    machine: dict[str, Any]
+    """Processor, GPU, versions, commit, date."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """How it was computed: CUDA graph, compiled."""
+    tests: list[dict[str, Any]] = field(default_factory=list)
+    """Of the best weights, on streamed sequences: ``length``, ``noise``, ``samples``, the metric (``mse``). For models
+    with a BMRU also ``memory_units`` and ``overwrites``: of the sequences in which ``least`` to ``most`` stored values
+    were overwritten, the number (``sequences``) and the metric; see :mod:`multistable.paper.overwrites`."""
+    failure: str | None = None
+    """Why there are no metrics: where the loss became NaN."""
+
+    @property
+    def id(self) -> str:
+        return self.run.id
+
+    @property
+    def name(self) -> str:
+        return f"{self.configuration}-seed{self.run.seed}"
+
+    def has(self, experiment: Experiment) -> bool:
+        """Whether nothing is left to compute: the run failed, or has its metrics and all tests."""
+        if self.id != experiment.run.id:
+            return False
+        done = {(test["length"], test["noise"], test["samples"]) for test in self.tests}
+        return self.failure is not None or all((t.length, t.noise, t.samples) in done for t in experiment.tests)
+
+
+def path_of(results: Path | str, scale: Scale, task: str, name: str) -> Path:
+    """Where the record of an experiment is, or will be."""
+    return (Path(results) if scale == "paper" else Path(results) / scale) / task / f"{name}.json"
+
+
+def write(results: Path | str, record: Record) -> Path:
+    """A line per entry, so that a change can be seen; whole or not at all."""
+    path = path_of(results, record.scale, record.run.task.name, record.name)
+    values = {"id": record.id} | asdict(record) | {"run": record.run.to_dict()}
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in values.items())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, f"{{\n{lines}\n}}\n".encode())
+    return path
+
+
+def read(path: Path) -> Record:
+    try:
+        values = json.loads(path.read_text())
+        run = Run.from_dict(values.pop("run"))
+        found = values.pop("id")
+        record = Record(run=run, **values)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no result: {error}") from error
+    if found != run.id:
+        raise ValueError(f"{path} is damaged: its id is {found}, but that of its run is {run.id}")
+    return record
+
+
+def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
+    """All records of a scale, by path."""
+    folder = Path(results) if scale == "paper" else Path(results) / scale
+    return [read(path) for path in sorted(folder.glob("*/*.json"))]
+
+
+def summarise(experiment: Experiment, scale: Scale, result: dict[str, Any], tests: list[dict[str, Any]]) -> Record:
+    """The record of a finished run: ``result`` is what :func:`multistable.training.train_run` returned."""
+    metrics = result["metrics"]
+    keep = {values["epoch"] for values in metrics.values()}
+    return Record(
+        experiment.configuration,
+        scale,
+        experiment.run,
+        parameters=result["parameters"],
+        metrics=metrics,
+        history=columns(result["history"], experiment.run.task.metric, keep),
+        seconds=result["seconds"],
+        timesteps_per_second=statistics.median(epoch["timesteps_per_second"] for epoch in result["history"]),
+        machine=result["machine"],
+        options=result["options"],
+        tests=tests,
+    )
+
+
+def columns(history: list[dict[str, Any]], metric: str, keep: set[int]) -> dict[str, list[float]]:
+    """A history as columns of rounded numbers, at most ``MOST_EPOCHS`` of its epochs and those to ``keep``."""
+    if not history:
+        return {}
+    stride = math.ceil(len(history) / MOST_EPOCHS)
+    chosen = [each for each in history if (each["epoch"] - 1) % stride == 0 or each["epoch"] in keep]
+    names = ["train_loss", "valid_loss"]
+    if any(each[f"{part}_loss"] != each[f"{part}_{metric}"] for each in chosen for part in ("train", "valid")):
+        names += [f"train_{metric}", f"valid_{metric}"]
+    rounded = {name: [float(f"{each[name]:.{DIGITS}g}") for each in chosen] for name in names}
+    return {"epoch": [each["epoch"] for each in chosen], **rounded}
