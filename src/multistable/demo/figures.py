@@ -1,45 +1,23 @@
 """The pictures of the demo, as SVG to be put into a page: text is text, and colours are the page's variables."""
 
-import io
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from multistable.demo import copy_first, hold_bit
+from multistable.page.pictures import COLOURS, FAINT, embed
 
 __all__ = ["bit_errors", "bit_states", "copy_errors", "copy_outputs"]
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; in the page each is a variable, for light and dark.
-COLOURS = {"BMRU": "#0072b2", "LRU": "#d55e00", "GRU": "#009e73"}
-INK, FAINT = "#1a1b1c", "#8a8b8c"
-VARIABLES = {colour: name.lower() for name, colour in COLOURS.items()} | {INK: "ink", FAINT: "faint"}
 DOTTED, DASHED = (0, (1, 2)), (0, (3, 2))
 MINUS = "\N{MINUS SIGN}"
 EXACT = 1e-16  # where an error of exactly 0 is drawn on a logarithmic axis
-STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": FAINT,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
-    "lines.linewidth": 2,
-    "lines.markersize": 4.5,
-}
 
 
 def bit_states(outcomes: dict[str, hold_bit.Outcome]) -> str:
@@ -210,18 +188,10 @@ def svg(
     name: str, columns: int, size: tuple[float, float], draw: Callable[[Sequence[Axes]], None], **options: Any
 ) -> str:
     """Draw on a row of panels and return one ``<svg>`` element whose identifiers start with ``name``."""
-    style: dict[Any, Any] = {**STYLE, "svg.hashsalt": name}
-    with matplotlib.rc_context(style):
+
+    def make() -> Figure:
         figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasSVG(figure)
         draw(list(figure.subplots(1, columns, **options)))
-        file = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-    text = file.getvalue()
-    text = text[text.index("<svg") :]  # without what makes it a document of its own
-    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2)  # the page decides
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # no identifier twice in a page
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var(--{variable})")
-    return text
+        return figure
+
+    return embed(name, make)

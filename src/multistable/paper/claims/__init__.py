@@ -1,0 +1,36 @@
+"""Every sentence of the paper that a measurement can confirm, with its measurement and its verdict.
+
+Claims on the unit and its theory are computed on the spot, in seconds (``clock``, ``unit``, ``scan``); those on trained
+models are read from the results of ``multistable reproduce`` (``copy_first``, ``mnist``, ``pathfinder``).
+
+Not among them: what the paper says of other people's work (Transformers, S4, Mamba and their benchmarks), what it only
+conjectures ("increasing network depth would possibly make LRU learn", "discretisation makes the learning more
+difficult", the section on future work), and definitions.
+"""
+
+from collections.abc import Callable, Sequence
+
+from multistable.paper.claims import clock, copy_first, mnist, pathfinder, scan, unit
+from multistable.paper.claims.claim import Claim, Finding, Measured, Verdict
+from multistable.paper.store import Record
+
+__all__ = ["CLAIMS", "Claim", "Finding", "Measured", "Verdict", "measure"]
+
+CLAIMS: tuple[Claim, ...] = (
+    *clock.CLAIMS,
+    *unit.CLAIMS,
+    *scan.CLAIMS,
+    *copy_first.CLAIMS,
+    *mnist.CLAIMS,
+    *pathfinder.CLAIMS,
+)
+"""In the order of the paper, but for its appendices."""
+
+
+def measure(records: Sequence[Record], tell: Callable[[Claim], None] = lambda claim: None) -> list[Measured]:
+    """All claims, measured; ``tell`` is called before each."""
+    found = []
+    for claim in CLAIMS:
+        tell(claim)
+        found.append(claim.measure(records))
+    return found

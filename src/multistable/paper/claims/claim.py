@@ -1,17 +1,16 @@
 """A claim: one sentence of the paper, how it is measured, what was found, and the verdict."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from multistable.paper.store import Record
 
 __all__ = ["SEEDS", "Claim", "Finding", "Measured", "Verdict", "collector"]
 
 Verdict = Literal["held", "provisional", "not held", "not measured"]
 SEEDS = 5
 """The paper's averages are over 5 runs; with fewer a verdict is provisional."""
-
-Results = Sequence[Mapping[str, Any]]
-"""The results of finished runs, as their files hold them."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,13 @@ class Claim:
     how: str
     """How it is measured."""
     test: Callable[..., Finding]
-    """Of nothing, or of the results of runs if ``trained``."""
+    """Of nothing, or of the records of runs if ``trained``."""
     trained: bool
     """Whether it is measured on finished runs."""
 
-    def measure(self, results: Results) -> "Measured":
-        """Compute it; ``results`` matter to trained claims only."""
-        return Measured(self, self.test(results) if self.trained else self.test())
+    def measure(self, records: Sequence[Record]) -> "Measured":
+        """Compute it; ``records`` matter to trained claims only."""
+        return Measured(self, self.test(records) if self.trained else self.test())
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ class Measured:
 def collector(into: list[Claim], trained: bool) -> Callable[..., Callable[[Callable[..., Finding]], Claim]]:
     """A decorator that makes a claim of a measuring function and appends it to a list::
 
-        @claim("two-values", "A unit's state is +alpha or -alpha.", "sec. 4.2", "count the others")
-        def two_values() -> Finding: ...
+    @claim("two-values", "A unit's state is +alpha or -alpha.", "sec. 4.2", "count the others")
+    def two_values() -> Finding: ...
     """
 
     def claim(id: str, sentence: str, where: str, how: str) -> Callable[[Callable[..., Finding]], Claim]:

@@ -110,8 +110,8 @@ def linear_scan_is_loop() -> Finding:
     "depth",
     "With enough processors the scan takes O(log T) steps instead of the loop's O(T)",
     "sec. 4.3, app. B",
-    "calls of the operator, one after the other, in a scan over pairs (write, value) of T = 16 to 65,536 steps: at most "
-    "2 log2 T; states against the loop's",
+    "calls of the operator, in sequence, in a scan over T = 16 to 65,536 steps (write, value): at most 2 log2 T; "
+    "states against the loop's",
 )
 def depth() -> Finding:
     calls, depths, wrong = [0], {}, 0

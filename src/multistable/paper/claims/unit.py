@@ -226,7 +226,7 @@ def stationary() -> Finding:
     "held-bit",
     "One unit of each kind learns to hold a bit; the BMRU's error does not depend on the length, the LRU's grows",
     "sec. 4.3, fig. 6",
-    "trained on up to 50 steps (error below 0.05), tested at 10 to 100,000: BMRU the same to the last bit, LRU over 0.9",
+    "trained on 50 steps (error below 0.05), tested at 10 to 100,000: BMRU the same to the last bit, LRU over 0.9",
 )
 def held_bit() -> Finding:
     errors = theory.stationary_memory((10, 50, 1000, 100_000)).errors
