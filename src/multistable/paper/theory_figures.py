@@ -1,7 +1,6 @@
 """The figures of the paper that need no long training: ``FIGURES[name]()`` draws one and returns it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -10,27 +9,10 @@ from matplotlib.figure import Figure
 from multistable import ops, surrogate
 from multistable.dynamics import BifurcationDiagram, bifurcation_diagram, brc, simplified_brc
 from multistable.dynamics.hysteresis import folds
+from multistable.paper.drawing import BAND, BLUE, GREY, RED, label, panels
 from multistable.paper.theory import first_gradients, stationary_memory, trajectories
 
 __all__ = ["FIGURES"]
-
-BLUE, RED, GREY, BAND = "#1f5fa8", "#c23b22", "#8a8a8a", "#ececec"
-
-
-def panels(rows: int, columns: int, width: float = 3.4, height: float = 2.6, **options: Any) -> tuple[Figure, Any]:
-    """A figure and its axes ``[rows, columns]``, with two spines each."""
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **options)
-    for axis in axes.flat:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8)
-    return figure, axes
-
-
-def label(axis: Axes, title: str, x: str, y: str) -> None:
-    axis.set_title(title, fontsize=9, loc="left")
-    axis.set_xlabel(x, fontsize=8.5)
-    axis.set_ylabel(y, fontsize=8.5)
 
 
 def draw_equilibria(axis: Axes, diagram: BifurcationDiagram, colour: str) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from multistable.paper.claims.claim import Claim, Finding, collector
-from multistable.paper.claims.evidence import Reading, Scores, add, compare, number, over_seeds, runs_of, score
+from multistable.paper.claims.evidence import Reading, Scores, add, compare, number, over_seeds
 from multistable.paper.experiments import LENGTHS
+from multistable.paper.readings import Value, runs_of, score, streamed, test_of
 from multistable.paper.store import Record
 
 __all__ = ["CLAIMS"]
@@ -103,17 +104,7 @@ def add_usual(finding: Finding, records: Sequence[Record]) -> Finding:
 # --- generalisation: the models of T = 100, their best weights, on longer sequences -----------------------------------
 
 
-def streamed(length: int, noise: float) -> Callable[[Record], float | None]:
-    """The error on streamed sequences of this length and noise."""
-
-    def value(record: Record) -> float | None:
-        test = test_of(record, length, noise)
-        return None if test is None else test["mse"]
-
-    return value
-
-
-def intact(length: int, noise: float) -> Callable[[Record], float | None]:
+def intact(length: int, noise: float) -> Value:
     """The error on those of the sequences in which no stored value was overwritten, if they are not too few."""
 
     def value(record: Record) -> float | None:
@@ -121,11 +112,6 @@ def intact(length: int, noise: float) -> Callable[[Record], float | None]:
         return next((g["mse"] for g in groups if g["most"] == 0 and g["sequences"] >= ENOUGH), None)
 
     return value
-
-
-def test_of(record: Record, length: int, noise: float) -> dict | None:
-    found = (t for t in record.tests if t["length"] == length and math.isclose(t["noise"], noise))
-    return next(found, None)
 
 
 def readings(cells: Sequence[str], noise: float, lengths: Sequence[int]) -> dict[str, Reading]:

@@ -3,13 +3,14 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from multistable.paper.claims.claim import Finding
+from multistable.paper.readings import Value, runs_of, score
 from multistable.paper.store import Record
 from multistable.training.presets import preset
 
-__all__ = ["Reading", "Scores", "add", "compare", "minus", "number", "over_seeds", "points", "runs_of", "score"]
+__all__ = ["Reading", "Scores", "add", "compare", "minus", "number", "over_seeds", "points"]
 
 Scores = Mapping[str, list[float]]
 """Of each reading a number per seed, the same seeds in the same order."""
@@ -21,20 +22,7 @@ class Reading(NamedTuple):
     """A number to be read from each run of a configuration."""
 
     configuration: str
-    value: Callable[[Record], float | None]
-    """None where the run does not have it."""
-
-
-def score(which: Literal["last", "best"]) -> Callable[[Record], float | None]:
-    """The metric on the test set, of the last epoch's weights or those best on validation; accuracies in percent."""
-
-    def value(record: Record) -> float | None:
-        metric = record.run.task.metric
-        return (
-            record.metrics[which][f"test_{metric}"] * (100 if metric == "accuracy" else 1) if record.metrics else None
-        )
-
-    return value
+    value: Value
 
 
 def compare(records: Sequence[Record], task: str, configurations: Sequence[str], test: Test) -> Finding:
@@ -70,15 +58,6 @@ def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Read
     failed = sorted({run.name for each in runs.values() for run in each.values() if run.failure})
     note = f"failed: {', '.join(failed)}" if failed else ""
     return Finding(held, words, note, tuple(seeds), tuple(epochs), preset(task, "paper").epochs)
-
-
-def runs_of(records: Sequence[Record], task: str, configuration: str) -> dict[int, Record]:
-    """By seed."""
-    return {
-        record.run.seed: record
-        for record in records
-        if record.run.task.name == task and record.configuration == configuration
-    }
 
 
 def add(finding: Finding, words: str) -> Finding:

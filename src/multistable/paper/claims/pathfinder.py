@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from multistable.paper.claims.claim import Claim, Finding, collector
-from multistable.paper.claims.evidence import Scores, add, compare, minus, points, runs_of
+from multistable.paper.claims.evidence import Scores, add, compare, minus, points
 from multistable.paper.experiments import DEPTHS, SHORT_EPOCHS, WIDTHS
+from multistable.paper.readings import runs_of
 from multistable.paper.store import Record
 
 __all__ = ["CLAIMS"]
