@@ -112,7 +112,9 @@ def test_a_task_names_what_is_wrong(words, sentence):
 
 
 def test_missing_images_are_named(data):
-    with pytest.raises(FileNotFoundError, match=r"hard32\.npz does not exist: write it with"):
+    with pytest.raises(
+        FileNotFoundError, match=r"hard32\.npz does not exist: write it with .* --level hard --size 32`"
+    ):
         Pathfinder().samples("train", 0)
     with pytest.raises(ValueError, match=r"intermediate32\.npz holds 300 images .* expected 400"):
         replace(SMALL, images=400).samples("train", 0)

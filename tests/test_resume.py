@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from multistable.training import Schedule, checkpoint, train_run
+from multistable.training import NonFiniteLossError, OutOfTimeError, Schedule, checkpoint, train_run
 from multistable.training.results import folder_of
 from training_runs import QUIET, copy_first_run, numbers
 
@@ -85,12 +85,71 @@ def test_killed_runs_come_to_the_same_bits(tmp_path, device):
 
 
 def test_a_run_killed_while_testing_tests_again(tmp_path):
-    """The last checkpoint alone is enough, the best weights are in it."""
+    """The two checkpoints are enough."""
     run = copy_first_run(epochs=6, seed=3, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
     result = train_run(run, tmp_path, QUIET)
     assert result["metrics"]["best"]["epoch"] != 6, "best and last differ"
     folder = folder_of(run, tmp_path)
     for path in folder.iterdir():
-        if path.is_file() and path.name != "last.safetensors":
+        if path.is_file() and path.suffix != ".safetensors":
             path.unlink()
     assert numbers(train_run(run, tmp_path, QUIET)) == numbers(result)
+
+
+def test_killed_between_its_two_files_a_run_comes_to_the_same_bits(tmp_path):
+    """The best weights are those of an epoch that the other file does not know yet."""
+    run = copy_first_run(epochs=6)
+    whole = train_run(run, tmp_path / "whole", QUIET)
+    folder, saved = folder_of(run, tmp_path / "killed"), []
+    write = checkpoint.save
+
+    class KilledError(Exception):
+        pass
+
+    def save(path, tensors, info):
+        if path.name == "last.safetensors" and len(saved) == 2:
+            raise KilledError
+        write(path, tensors, info)
+        if path.name == "best.safetensors":
+            saved.append(info["best"]["epoch"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", save)
+        with pytest.raises(KilledError):
+            train_run(run, tmp_path / "killed", replace(QUIET, checkpoint_seconds=0))
+    assert checkpoint.load(folder / "last.safetensors")[1]["best"]["epoch"] < saved[-1]
+    assert numbers(train_run(run, tmp_path / "killed", QUIET)) == numbers(whole)
+
+
+def test_a_missing_file_of_a_checkpoint_is_named(tmp_path):
+    run = copy_first_run()
+    train_run(run, tmp_path, QUIET)
+    for name in ("result.json", "best.safetensors"):
+        (folder_of(run, tmp_path) / name).unlink()
+    with pytest.raises(checkpoint.CheckpointError, match=r"best\.safetensors is missing beside last\.safetensors"):
+        train_run(run, tmp_path, QUIET)
+
+
+def test_a_run_stopped_by_deadlines_comes_to_the_same_bits(tmp_path):
+    run = copy_first_run(("hybrid", "bmru"), dropout=0.1, epochs=3)
+    whole = train_run(run, tmp_path / "whole", QUIET)
+    folder, positions = folder_of(run, tmp_path / "stopped"), []
+    with pytest.raises(OutOfTimeError, match="no time left in epoch 1 of 3, step 1"):
+        train_run(run, tmp_path / "stopped", replace(QUIET, deadline=time.perf_counter()))
+    while not (folder / "result.json").exists():
+        try:
+            found = train_run(run, tmp_path / "stopped", replace(QUIET, deadline=time.perf_counter() + 0.03))
+        except OutOfTimeError:
+            info = checkpoint.load(folder / "last.safetensors")[1]
+            positions.append((info["epoch"], info["step"]))
+    assert len(positions) > 2
+    assert positions == sorted(set(positions)), "each attempt got further"
+    assert numbers(found) == numbers(whole)
+
+
+def test_a_deadline_does_not_hide_a_bad_loss(tmp_path):
+    run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
+    with pytest.raises(OutOfTimeError):
+        train_run(run, tmp_path, replace(QUIET, deadline=time.perf_counter()))
+    with pytest.raises(NonFiniteLossError, match="in epoch 1, step 2"):
+        train_run(run, tmp_path, replace(QUIET, deadline=time.perf_counter()))

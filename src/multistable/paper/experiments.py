@@ -101,7 +101,7 @@ def copy_first(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
         chosen = replace(base, task=replace(base.task, length=T))
         for cell in ("bmru", "lru"):
             run = make_run(chosen, (cell,) * base.blocks, seed=seed, precision=precision(scale))
-            own = TestAt(T, run.task.noise, STREAMS[scale][1])
+            own = TestAt(T, NOISES[0], STREAMS[scale][1])
             found.append(Experiment(f"{cell}-T{T}", run, (own,) if cell == "bmru" else ()))
     usual = replace(found[-1].run, decay=Decay(reading="usual"))
     return [*found, Experiment(f"lru-T{long}-usual-decay", usual)]

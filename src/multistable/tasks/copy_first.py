@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from multistable.sizes import check_sizes
@@ -70,7 +71,7 @@ class CopyFirst(Regression):
 
 def with_flag(r: Tensor, first: bool) -> Tensor:
     """``r [B, T]`` to ``x [B, T, 2]``, with a flag at the first timestep if this piece has it."""
-    x = torch.stack([r, torch.zeros_like(r)], dim=-1)
+    x = F.pad(r.unsqueeze(-1), (0, 1))
     if first:
         x[:, 0, 1] = 1
     return x

@@ -24,7 +24,7 @@ from multistable.training.processes import Processes
 from multistable.training.progress import Silent, progress
 from multistable.training.stepper import Stepper, autocast
 
-__all__ = ["NonFiniteLossError", "Options", "train_run"]
+__all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
 LOOK_SECONDS = 0.5  # how often loss and metric are read while an epoch runs: reading waits for the GPU
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
@@ -32,6 +32,10 @@ LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
 
 class NonFiniteLossError(RuntimeError):
     """The loss became NaN or infinite."""
+
+
+class OutOfTimeError(RuntimeError):
+    """The deadline came. A checkpoint has been written; the same call with a later deadline goes on from it."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class Options:
     show_progress: bool = True
     checkpoint_seconds: float = 20
     """At least so long between checkpoints: a killed run loses so much work at most."""
+    deadline: float | None = None
+    """When ``time.perf_counter()`` gets there, training stops with a checkpoint (one process only)."""
 
 
 def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict[str, Any]:
@@ -53,13 +59,15 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
 
     The folder holds ``run.json``, ``metrics.jsonl`` (a line per epoch), ``last.safetensors``, ``best.safetensors``
     (best on the validation set) and in the end ``model`` (the best, for ``SequenceModel.from_pretrained``) and
-    ``result.json``; a run that has one is not computed again.
+    ``result.json``; a run that has one is not computed again. Raises :class:`OutOfTimeError` at ``options.deadline``.
     """
     options = options or Options()
     folder = results.folder_of(run, Path(out))
     if (finished := results.read(folder)) is not None:
         return finished
     processes = Processes.join(options.device)
+    if options.deadline is not None and processes.count > 1:
+        raise ValueError(f"options.deadline must be None for several processes, got it with {processes.count}")
     if processes.first:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / "run.json", (json.dumps(run.to_dict(), indent=1) + "\n").encode())
@@ -95,6 +103,7 @@ class Training:
         self.epoch, self.step = 0, 0
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
+        self.saved_best: dict[str, Any] | None = None
         self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.bar: Silent = Silent()
         self.seconds_before, self.speed = 0.0, 0.0
@@ -137,6 +146,7 @@ class Training:
             self.step += 1
             self.look()
             self.save()
+            self.check_deadline()
         self.check_loss()
         timesteps = (self.step - first) * self.run.batch_size * self.run.task.length
         self.speed = timesteps / (time.perf_counter() - started)
@@ -216,6 +226,14 @@ class Training:
             where = first_bad_layer(self.model, self.run.task.inputs(self.train_set.stored[index]))
         raise NonFiniteLossError(f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {where}")
 
+    def check_deadline(self) -> None:
+        """Leave with a checkpoint if the time is over. The step that was just launched counts."""
+        if self.options.deadline is None or time.perf_counter() < self.options.deadline:
+            return
+        self.check_loss()
+        self.save(due=True)
+        raise OutOfTimeError(f"no time left in epoch {self.epoch + 1} of {self.run.epochs}, step {self.step}")
+
     def test(self) -> dict[str, Any]:
         """Test the last weights and those that were best on the validation set, and write the result."""
         samples = self.run.task.samples("test", self.run.seed, self.processes.device)
@@ -245,12 +263,11 @@ class Training:
     # Checkpoints
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors that change during a run, by name; live, not copies."""
+        """All tensors that change during a run but the best weights, by name; live, not copies."""
         parts = {
             "model": self.model.state_dict(),
             "optimizer": optimizer_tensors(self.model, self.optimizer),
             "stepper": self.stepper.tensors(),
-            "best": self.best_weights,
         }
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
@@ -259,29 +276,44 @@ class Training:
         return self.seconds_before + time.perf_counter() - self.started
 
     def save(self, due: bool = False) -> None:
-        """When it is time: one file from which to go on, and the best weights alone. Never a state with a bad loss."""
+        """When it is time: a file from which to go on, and the best weights. Never a state with a bad loss.
+
+        The best weights are no part of the first file, which is a quarter smaller that way, and are written before it.
+        """
         due = due or time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds
         if not (due and self.processes.first) or int(self.stepper.bad_step) >= 0:
             return
         described = {"run": self.run.to_dict(), "best": self.best}
+        if self.best != self.saved_best:
+            checkpoint.save(self.folder / BEST, self.best_weights, described)
+            self.saved_best = self.best
         position = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "history": self.history}
         checkpoint.save(self.folder / LAST, self.tensors(), described | position)
-        if self.best is not None:
-            checkpoint.save(self.folder / BEST, self.best_weights, described)
         self.saved_at = time.perf_counter()
 
     def resume(self) -> None:
         """Go on from the last checkpoint if there is one; later lines of metrics will come again."""
-        path = self.folder / LAST
-        if path.is_file():
-            saved, info = checkpoint.load(path)
-            if info["run"] != self.run.to_dict():
-                raise checkpoint.CheckpointError(f"checkpoint {path} belongs to another run: {info['run']}")
-            checkpoint.restore(self.tensors(), saved, path)
+        if (self.folder / LAST).is_file():
+            info = self.restore(LAST, self.tensors())
             self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
-            self.best, self.history = info["best"], info["history"]
+            self.history = info["history"]
+            if info["best"] is not None:
+                # A kill between the two files leaves the best weights of an epoch that is still to come again: it will
+                # be as good as it was, no better, and so the weights stay.
+                self.best = self.saved_best = self.restore(BEST, self.best_weights)["best"]
         self.done_before = self.epoch * self.steps_per_epoch + self.step
         if self.processes.first:
             lines = "".join(json.dumps(record) + "\n" for record in self.history)
             write_atomically(self.folder / METRICS, lines.encode())
         self.processes.wait()
+
+    def restore(self, name: str, live: dict[str, Tensor]) -> dict[str, Any]:
+        """Copy a checkpoint's tensors into the live ones; returns what else it says."""
+        path = self.folder / name
+        if not path.is_file():
+            raise checkpoint.CheckpointError(f"{path} is missing beside {LAST}")
+        saved, info = checkpoint.load(path)
+        if info["run"] != self.run.to_dict():
+            raise checkpoint.CheckpointError(f"checkpoint {path} belongs to another run: {info['run']}")
+        checkpoint.restore(live, saved, path)
+        return info

@@ -111,6 +111,9 @@ def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
         from multistable.tasks.pathfinder.strokes import first, render
 
         path = compact_file(task.level, task.size)
+        if not path.is_file():
+            command = f"multistable data pathfinder --level {task.level} --size {task.size}"
+            raise FileNotFoundError(f"{path} does not exist: write it with `{command}`")
         origin, glyphs, strokes = read_strokes(path)
         if origin.settings != settings(task.level, size=task.size):
             raise ValueError(f"{path} holds {origin}, expected {task.level} images with the settings of LRA")
