@@ -2,14 +2,15 @@
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "FAINT", "INK", "embed"]
+__all__ = ["COLOURS", "FAINT", "INK", "embed", "label_ends"]
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; in a page each is a variable, for light and dark.
 COLOURS = {"BMRU": "#0072b2", "LRU": "#d55e00", "GRU": "#009e73", "hybrid": "#9a4f96"}
@@ -51,3 +52,27 @@ def embed(name: str, make: Callable[[], Figure], variables: dict[str, str] | Non
     for colour, variable in (VARIABLES | (variables or {})).items():
         text = text.replace(colour, f"var(--{variable})")
     return text
+
+
+def label_ends(panel: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Words in their colours at the right ends of lines, ``(value, words, colour)``, moved apart where they would
+    overlap. The limits of the panel must be set."""
+    to_share = panel.transData + panel.transAxes.inverted()
+    x = panel.get_xlim()[1]
+    placed = sorted((float(to_share.transform((x, value))[1]), words, colour) for value, words, colour in ends)
+    for place, (_, words, colour) in zip(apart([p for p, *_ in placed], 0.075), placed, strict=True):
+        # a line of text is 0.075 of the panel's height
+        panel.annotate(words, (1.03, place), xycoords="axes fraction", color=colour, weight="bold", va="center")
+
+
+def apart(places: list[float], gap: float) -> list[float]:
+    """Rising numbers, each pair of neighbours pushed apart evenly until no two are closer than ``gap``.
+
+    >>> [round(place, 2) for place in apart([0.1, 0.5, 0.5, 0.51], 0.2)]
+    [0.1, 0.3, 0.5, 0.7]
+    """
+    for _ in range(100):
+        for i in range(len(places) - 1):
+            missing = max(0.0, gap - (places[i + 1] - places[i])) / 2
+            places[i : i + 2] = places[i] - missing, places[i + 1] + missing
+    return places

@@ -4,13 +4,15 @@ A mark is the mean over the seeds of a configuration, its bar their standard dev
 said below the picture.
 """
 
+import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from multistable.page.pictures import COLOURS
+from multistable.page.pictures import COLOURS, label_ends
 from multistable.paper import experiments
 from multistable.paper.drawing import GREY, label, panels
 from multistable.paper.experiments import Experiment
@@ -61,30 +63,30 @@ class Results:
 def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: bool = True) -> None:
     """Mean and standard deviation."""
     if values:
-        face = colour if filled else "none"
-        axis.errorbar(
-            x, statistics.fmean(values), spread(values), color=colour, marker="o", ms=6, mfc=face, capsize=3, lw=1.2
-        )
+        axis.errorbar(x, statistics.fmean(values), spread(values), color=colour, capsize=3, lw=1.2)
+        axis.plot(x, statistics.fmean(values), color=colour, marker="o", ms=6, mfc=colour if filled else "white")
 
 
-def curve(axis: Axes, points: dict[int, list[float]], colour: str, style: object = "-") -> tuple[float, float] | None:
-    """Means and standard deviations over x, where there are any; where the line ends."""
+def curve(axis: Axes, points: Mapping[int, Sequence[float]], colour: str, style: Any = "-") -> float | None:
+    """Means and standard deviations over x, where there are any; the last mean."""
     known = {x: values for x, values in points.items() if values}
     if not known:
         return None
-    means, bars = [statistics.fmean(v) for v in known.values()], [spread(v) for v in known.values()]
-    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, ls=style, lw=1.5, capsize=3)  # type: ignore[arg-type]
-    return max(known), means[-1]
+    means, bars = [statistics.fmean(values) for values in known.values()], [spread(v) or 0.0 for v in known.values()]
+    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, ls=style, lw=1.5, capsize=3)
+    return means[-1]
 
 
-def spread(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+def spread(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
 
 
-def at_end(axis: Axes, end: tuple[float, float] | None, words: str, colour: str) -> None:
-    """Words behind the end of a curve."""
-    if end is not None:
-        axis.annotate(words, end, (6, 0), textcoords="offset points", color=colour, fontsize=8.5, va="center")
+def finish(axis: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Name the lines, or say that there are none."""
+    if ends:
+        label_ends(axis, ends)
+    else:
+        nothing_yet(axis)
 
 
 def nothing_yet(axis: Axes) -> None:
@@ -101,8 +103,8 @@ def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
     axis, ticks = axes[0, 0], []
     for x, experiment in enumerate(planned):
         cell = CELLS[experiment.run.model.cells[0]]
-        for which, shift, filled in (("last", -0.12, True), ("best", 0.12, False)):
-            mark(axis, x + shift, results.of(experiment.configuration, score(which)), COLOURS[cell], filled)
+        for value, shift, filled in ((score("last"), -0.12, True), (score("best"), 0.12, False)):
+            mark(axis, x + shift, results.of(experiment.configuration, value), COLOURS[cell], filled)
         usual = "\nusual decay" if experiment.run.decay.reading == "usual" else ""
         ticks.append(f"{cell}\nT = {experiment.run.task.length}{usual}")
     if results.seeds:
@@ -123,24 +125,22 @@ def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
     planned = experiments.generalisation(scale)
     results = Results(records, planned)
     figure, axes = panels(1, 2, 4.4, 3.1, sharey=True)
+    lengths = sorted({test.length for experiment in planned for test in experiment.tests})
     loud, *quiet = experiments.NOISES
     for axis, noises, title in ((axes[0, 0], [loud], "noise N(0, 1)"), (axes[0, 1], quiet, "noise N(0, 0.1)")):
+        axis.set(xscale="log", yscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))
         ends = []
         for experiment in planned:
             cell = CELLS[experiment.run.model.cells[0]]
-            lengths = sorted({test.length for test in experiment.tests})
-            for noise, style in zip(noises, ("-", DASHED), strict=False):
+            for noise, style, words in zip(noises, ("-", DASHED), (cell, f"{cell}, variance"), strict=False):
                 points = {T: results.of(experiment.configuration, streamed(T, noise), "longer") for T in lengths}
-                end = curve(axis, points, COLOURS[cell], style)
-                ends.append(end)
-                at_end(axis, end, cell if style == "-" else f"{cell}, variance", COLOURS[cell])
-        if any(ends):
-            axis.set(xscale="log", yscale="log")
-            axis.margins(x=0.16)
-        else:
-            nothing_yet(axis)
+                if (end := curve(axis, points, COLOURS[cell], style)) is not None:
+                    ends.append((end, words, COLOURS[cell]))
         axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
         label(axis, title, "length of the sequence, T", "mean squared error" if axis is axes[0, 0] else "")
+        finish(axis, ends)
+    if not results.seeds:
+        axes[0, 0].set_ylim(1e-4, 3)
     results.note(figure)
     return figure
 
@@ -158,7 +158,12 @@ def permuted_mnist(records: Sequence[Record], scale: Scale) -> Figure:
                 bar(axis, x + shift, values, COLOURS[name], alpha)
         axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
         axis.set(xticks=range(3), xticklabels=CELLS.values(), xlim=(-0.6, 2.6), ylim=(0, 109), yticks=range(0, 101, 20))
-        label(axis, f"{blocks} recurrent blocks", "", "test accuracy, %" if axis is axes[0, 0] else "")
+        label(
+            axis,
+            f"{blocks} recurrent blocks; light: with black pixels",
+            "",
+            "test accuracy, %" if axis is axes[0, 0] else "",
+        )
         if not axis.patches:
             nothing_yet(axis)
     results.note(figure)
@@ -169,45 +174,45 @@ def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float
     """With its mean written above it."""
     if not values:
         return
-    mean = statistics.fmean(values)
+    mean, high = statistics.fmean(values), statistics.fmean(values) + (spread(values) or 0.0)
     axis.bar(x, mean, 0.38, color=colour, alpha=alpha, lw=0)
-    if len(values) > 1:
-        axis.errorbar(x, mean, spread(values), color="black", capsize=2.5, lw=1)
-    axis.annotate(
-        f"{mean:.1f}", (x, mean + spread(values)), (0, 2), textcoords="offset points", ha="center", fontsize=8
-    )
+    axis.errorbar(x, mean, spread(values), color="black", capsize=2.5, lw=1)
+    axis.annotate(f"{mean:.1f}", (x, high), (0, 2), textcoords="offset points", ha="center", fontsize=8)
 
 
 def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
     """Test accuracy of BMRU on Pathfinder after the last epoch, against the units per direction, for 1, 2 and 3 blocks;
-    hard and easy images. Solid: the full number of epochs; dashed: the shortened runs. Dotted: guessing."""
+    hard and easy images. Behind the name of the images the number of
+    epochs; dashed: shortened runs. Dotted: guessing."""
     planned = experiments.pathfinder(scale)
     results = Results(records, planned)
     longest = max(experiment.run.epochs for experiment in planned)
     figure, axes = panels(1, 3, 3.5, 3.0, sharey=True)
     for axis, blocks in zip(axes[0], experiments.DEPTHS, strict=True):
         ends = []
-        for level, colour in LEVELS.items():
-            for epochs in sorted({experiment.run.epochs for experiment in planned}):
-                line = {
-                    e.run.model.d_state: results.of(e.configuration, score("last"))
-                    for e in planned
-                    if (len(e.run.model.cells), e.run.task.level, e.run.epochs) == (blocks, level, epochs)  # pyright: ignore[reportAttributeAccessIssue]
-                }
-                end = curve(axis, line, colour, "-" if epochs == longest else DASHED)
-                ends.append(end)
-                at_end(axis, end, f"{level}, {epochs}", colour)
+        for (level, colour), epochs in itertools.product(LEVELS.items(), sorted({e.run.epochs for e in planned})):
+            line = {
+                e.run.model.d_state: results.of(e.configuration, score("last"))
+                for e in planned
+                if (len(e.run.model.cells), level_of(e), e.run.epochs) == (blocks, level, epochs)
+            }
+            end = curve(axis, line, colour, "-" if epochs == longest else DASHED)
+            if end is not None:
+                ends.append((end, f"{level}, {epochs}", colour))
         widths = sorted({e.run.model.d_state for e in planned})
         axis.set_xscale("log", base=2)
-        axis.set(xticks=widths, xticklabels=widths, xlim=(widths[0] / 1.3, widths[-1] * 2.2), ylim=(45, 101))
+        axis.set(xticks=widths, xticklabels=widths, xlim=(widths[0] / 1.3, widths[-1] * 1.3), ylim=(45, 101))
         axis.minorticks_off()
         axis.axhline(50, color=GREY, lw=1, ls=DOTTED, zorder=0)
-        title = f"{blocks} block{'s' if blocks > 1 else ''} (images, epochs)"
+        title = f"{blocks} recurrent block{'s' if blocks > 1 else ''}"
         label(axis, title, "state dimension", "test accuracy, %" if axis is axes[0, 0] else "")
-        if not any(ends):
-            nothing_yet(axis)
+        finish(axis, ends)
     results.note(figure)
     return figure
+
+
+def level_of(experiment: Experiment) -> str:
+    return experiment.run.to_dict()["task"]["level"]
 
 
 FIGURES: dict[str, Callable[[Sequence[Record], Scale], Figure]] = {

@@ -14,17 +14,18 @@ from multistable.paper.claims import clock, copy_first, mnist, pathfinder, scan,
 from multistable.paper.claims.claim import Claim, Finding, Measured, Verdict
 from multistable.paper.store import Record
 
-__all__ = ["CLAIMS", "Claim", "Finding", "Measured", "Verdict", "measure"]
+__all__ = ["CHAPTERS", "CLAIMS", "Claim", "Finding", "Measured", "Verdict", "measure"]
 
-CLAIMS: tuple[Claim, ...] = (
-    *clock.CLAIMS,
-    *unit.CLAIMS,
-    *scan.CLAIMS,
-    *copy_first.CLAIMS,
-    *mnist.CLAIMS,
-    *pathfinder.CLAIMS,
-)
-"""In the order of the paper, but for its appendices."""
+CHAPTERS: dict[str, list[Claim]] = {
+    "Memory and equilibria": clock.CLAIMS,
+    "The bistable unit": unit.CLAIMS,
+    "Parallel scans and cost": scan.CLAIMS,
+    "Copy-first-input": copy_first.CLAIMS,
+    "Permuted sequential MNIST": mnist.CLAIMS,
+    "Pathfinder": pathfinder.CLAIMS,
+}
+"""Of the paper, with their claims."""
+CLAIMS: tuple[Claim, ...] = tuple(claim for claims in CHAPTERS.values() for claim in claims)
 
 
 def measure(records: Sequence[Record], tell: Callable[[Claim], None] = lambda claim: None) -> list[Measured]:

@@ -21,8 +21,8 @@ class Finding:
     """None: there is nothing to measure it on."""
     measured: str
     """The numbers, in words that do not depend on the machine or on the time of day."""
-    depends: str = ""
-    """What the outcome depends on, where that was seen."""
+    note: str = ""
+    """What the outcome depends on, and what else a reader should know."""
     seeds: tuple[int, ...] | None = None
     """Of the runs behind it; None where nothing is trained."""
     epochs: tuple[int, ...] = ()

@@ -97,7 +97,8 @@ def add_usual(finding: Finding, records: Sequence[Record]) -> Finding:
     usual = over_seeds(records, TASK, {name: Reading(name, score("last"))}, learned)
     if finding.held is None or usual.held is None:
         return finding
-    words = f"without decay of eigenvalues, norms and biases the last epoch of {usual.measured} ({usual.evidence})"
+    error = usual.measured.removeprefix("LRU ")
+    words = f"without decay of eigenvalues, norms and biases the last epoch has {error} ({usual.evidence})"
     return add(finding, words)
 
 
@@ -129,7 +130,7 @@ def growth(records: Sequence[Record], noise: float, test: Callable[[float], bool
     def on_scores(scores: Scores) -> tuple[bool, str]:
         before, after = scores.values()
         ratio = fmean(after) / fmean(before)
-        return test(ratio), f"{number(before)} at T = {SHORT}, {number(after)} at T = {LONG:,}: {ratio:.3g} times"
+        return test(ratio), f"{number(before)} at T = {SHORT}, {number(after)} at T = {LONG:,} (x {ratio:.3g})"
 
     return over_seeds(records, TASK, readings(["bmru"], noise, (SHORT, LONG)), on_scores)
 

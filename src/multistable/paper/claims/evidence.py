@@ -61,8 +61,8 @@ def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Read
 
 
 def add(finding: Finding, words: str) -> Finding:
-    """The same finding, with more of what it depends on."""
-    return replace(finding, depends="; ".join(part for part in (finding.depends, words) if part))
+    """The same finding, with more in its note."""
+    return replace(finding, note="; ".join(part for part in (finding.note, words) if part))
 
 
 def minus(first: Sequence[float], second: Sequence[float]) -> list[float]:
