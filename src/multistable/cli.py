@@ -19,7 +19,7 @@ need("typer", "rich", "safetensors")
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
-from multistable.paper.command import claims, figure, report  # noqa: E402
+from multistable.paper.command import claims, figure, report, reproduce  # noqa: E402
 from multistable.tasks.pathfinder import command as pathfinder  # noqa: E402
 from multistable.training.checkpoint import CheckpointError  # noqa: E402
 from multistable.training.command import train  # noqa: E402
@@ -63,6 +63,7 @@ def demo(
 
 
 app.command()(train)
+app.command()(reproduce)
 app.command()(figure)
 app.command()(claims)
 app.command()(report)

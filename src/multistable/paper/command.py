@@ -1,17 +1,76 @@
-"""The commands on the paper: its figures, its claims, and the page with both."""
+"""The commands on the paper: compute its experiments, draw its figures, measure its claims, write the report."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from multistable.paper.experiments import FIGURES as EXPERIMENTS
 from multistable.training.presets import Scale
 
-__all__ = ["claims", "figure", "report"]
+__all__ = ["claims", "figure", "report", "reproduce"]
+
+SCALE_HELP = (
+    "paper: all numbers of the paper's tables. small: its models with fewer epochs and images, half an hour of a large "
+    "GPU per seed. smoke: seconds, learns nothing."
+)
 
 ResultsOption = Annotated[Path, typer.Option(help="Folder of results.")]
 ScaleOption = Annotated[Scale, typer.Option(help="The scale whose results are looked at.")]
 RESULTS = Path("results")
+
+
+@contextmanager
+def errors_in_one_sentence() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from error
+
+
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"{', '.join(EXPERIMENTS)}; all of them if none is named.", autocompletion=lambda: list(EXPERIMENTS)
+        ),
+    ] = None,
+    scale: Annotated[Scale, typer.Option(help=SCALE_HELP)] = "paper",
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="So many seeds: 0, 1, ...", show_default="5 at scale paper, else 1"),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Stop after this time, such as 9m or 1h30m; no limit if not given.")] = "",
+    out: Annotated[Path, typer.Option(help="Folder of checkpoints and models.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    device: Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.")] = "auto",
+) -> None:
+    """Compute the paper's experiments: those that are missing, the most valuable first.
+
+    Interrupt it whenever you like, or give it a budget: the same command
+    goes on where it was, within a run too, and comes to the same numbers.
+
+    Exit code: 0 when all results are there, 3 when the time was over,
+    1 when data are missing or a run cannot be computed.
+    """
+    from multistable.paper import reproduce as compute
+    from multistable.training import Options
+
+    try:
+        seconds = compute.parse_duration(budget) if budget else None
+        summary = compute.reproduce(
+            figures or None, scale, seeds, seconds, out, results, Options(device), say=typer.echo
+        )
+    except KeyboardInterrupt as stop:
+        typer.echo(f"stopped; the same command goes on from the last checkpoint in {out}", err=True)
+        raise typer.Exit(130) from stop
+    except (ValueError, OSError) as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from error
+    raise typer.Exit(summary.exit_code)
 
 
 def figure(
@@ -29,13 +88,14 @@ def figure(
 
     if name != "all" and name not in PICTURES:
         raise typer.BadParameter(f"name must be 'all' or one of {', '.join(PICTURES)}, got {name!r}")
-    out.mkdir(parents=True, exist_ok=True)
-    records = store.load(results, scale)
-    for each in PICTURES if name == "all" else [name]:
-        picture = PICTURES[each].draw(records, scale)
-        for kind in ("svg", "png"):
-            picture.savefig(out / f"{each}.{kind}", dpi=160)
-        typer.echo(f"{out / each}.svg, .png")
+    with errors_in_one_sentence():
+        out.mkdir(parents=True, exist_ok=True)
+        records = store.load(results, scale)
+        for each in PICTURES if name == "all" else [name]:
+            picture = PICTURES[each].draw(records, scale)
+            for kind in ("svg", "png"):
+                picture.savefig(out / f"{each}.{kind}", dpi=160)
+            typer.echo(f"{out / each}.svg, .png")
 
 
 def claims(
@@ -51,7 +111,9 @@ def claims(
     from multistable.paper.claims import measure
     from multistable.paper.claims.table import show
 
-    measured = measure(store.load(results, scale))
+    with errors_in_one_sentence():
+        records = store.load(results, scale)
+    measured = measure(records)
     show(measured)
     if strict and any(each.verdict == "not held" for each in measured):
         raise typer.Exit(1)
@@ -68,6 +130,6 @@ def report(
     from multistable.paper.report import write
 
     console = Console(stderr=True)
-    with console.status("") as status:
+    with errors_in_one_sentence(), console.status("") as status:
         path = write(results, out, scale, lambda words: status.update(words))
     typer.echo(f"The page: {path.resolve()}")

@@ -101,9 +101,15 @@ def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
     return [read(path) for path in sorted(folder.glob("*/*.json"))]
 
 
-def summarise(experiment: Experiment, scale: Scale, result: dict[str, Any], tests: list[dict[str, Any]]) -> Record:
-    """The record of a finished run: ``result`` is what :func:`multistable.training.train_run` returned."""
-    metrics = result["metrics"]
+def summarise(
+    experiment: Experiment,
+    scale: Scale,
+    result: dict[str, Any],
+    tests: list[dict[str, Any]],
+    failure: str | None = None,
+) -> Record:
+    """The record of a run: ``result`` is what :func:`multistable.training.train_run` returned."""
+    metrics, history = result["metrics"], result["history"]
     keep = {values["epoch"] for values in metrics.values()}
     return Record(
         experiment.configuration,
@@ -111,12 +117,13 @@ def summarise(experiment: Experiment, scale: Scale, result: dict[str, Any], test
         experiment.run,
         parameters=result["parameters"],
         metrics=metrics,
-        history=columns(result["history"], experiment.run.task.metric, keep),
+        history=columns(history, experiment.run.task.metric, keep),
         seconds=result["seconds"],
-        timesteps_per_second=statistics.median(epoch["timesteps_per_second"] for epoch in result["history"]),
+        timesteps_per_second=statistics.median([epoch["timesteps_per_second"] for epoch in history] or [0]),
         machine=result["machine"],
         options=result["options"],
         tests=tests,
+        failure=failure,
     )
 
 

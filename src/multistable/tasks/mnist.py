@@ -1,6 +1,8 @@
 """Sequential MNIST: one pixel per timestep, permuted or in reading order, with black pixels at the end."""
 
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -93,8 +95,12 @@ class MNIST(Classification):
 
 def load(part: str) -> tuple[Tensor, Tensor]:
     """Images ``[S, 784]`` and labels ``[S]``, uint8, of ``"train"`` or ``"test"``; downloaded if they are not there."""
-    folder = data_folder() / "mnist"
-    images, labels = (FILES[part, what] for what in ("images", "labels"))
+    return _load(FILES[part, "images"], FILES[part, "labels"], data_folder() / "mnist")
+
+
+@lru_cache(maxsize=2)
+def _load(images: idx.IDXFile, labels: idx.IDXFile, folder: Path) -> tuple[Tensor, Tensor]:
+    """Kept, because every set of every run is a part of them: to unpack and to check them takes half a second."""
     for file in (images, labels):
         if idx.find(file, folder) is None:
             idx.download(file, folder, MIRRORS)
