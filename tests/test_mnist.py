@@ -10,16 +10,7 @@ import torch
 
 from multistable.tasks import MNIST, idx, mnist
 from multistable.tasks.folder import data_folder
-
-
-def idx_bytes(tensor):
-    sizes = b"".join(size.to_bytes(4, "big") for size in tensor.shape)
-    return bytes([0, 0, 8, tensor.ndim]) + sizes + bytes(tensor.flatten().tolist())
-
-
-def described(name, content):
-    packed = gzip.compress(content, mtime=0)
-    return idx.IDXFile(name, hashlib.sha256(content).hexdigest(), hashlib.sha256(packed).hexdigest()), packed
+from small_data import described, idx_bytes, write_mnist
 
 
 @pytest.fixture
@@ -98,16 +89,8 @@ def test_failed_download_leaves_nothing_behind(tmp_path, images):
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
     """A data folder with 40 training and 10 test images, and checksums to match."""
-    random = torch.Generator().manual_seed(0)
-    folder, files = tmp_path / "mnist", {}
-    folder.mkdir()
-    for (part, what), real in mnist.FILES.items():
-        shape = ((40 if part == "train" else 10), *((28, 28) if what == "images" else ()))
-        content = idx_bytes(torch.randint(0, 256 if what == "images" else 10, shape, generator=random).byte())
-        files[part, what], packed = described(real.name, content)
-        (folder / f"{real.name}.gz").write_bytes(packed)
+    monkeypatch.setattr(mnist, "FILES", write_mnist(tmp_path))
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
-    monkeypatch.setattr(mnist, "FILES", files)
     return tmp_path
 
 

@@ -16,6 +16,7 @@ from multistable.tasks.pathfinder import Pathfinder, command, settings, task
 from multistable.tasks.pathfinder.compact import Origin, read
 from multistable.tasks.pathfinder.produce import CompactStore, FolderStore, produce
 from multistable.tasks.pathfinder.splits import lra_split, paper_split, s4_split
+from small_data import forget_pathfinder, write_pathfinder
 
 RULES = {"lra": lra_split, "s4": s4_split, "paper": paper_split}
 SMALL = Pathfinder(level="intermediate", images=300)
@@ -23,18 +24,15 @@ SMALL = Pathfinder(level="intermediate", images=300)
 
 @pytest.fixture(autouse=True)
 def forget():
-    """Data are kept in memory; another test has another folder."""
-    task._load.cache_clear()
-    task._statistics.cache_clear()
+    forget_pathfinder()
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A data folder with 300 generated images, and the same as a release."""
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
-    origin = Origin(settings("intermediate"), seed=0, count=300)
-    list(produce(CompactStore(task.compact_file("intermediate")), origin))
-    list(produce(FolderStore(task.release_folder()), origin))
+    write_pathfinder("intermediate", 300)
+    list(produce(FolderStore(task.release_folder()), Origin(settings("intermediate"), seed=0, count=300)))
     return tmp_path
 
 

@@ -11,7 +11,7 @@ from multistable.models import SequenceModel, build_model
 from multistable.tasks import CopyFirst, Samples
 from multistable.training import NonFiniteLossError, Schedule, train_run
 from multistable.training.diagnose import first_bad_layer
-from multistable.training.evaluate import evaluate, evaluate_stream
+from multistable.training.evaluate import Evaluator, evaluate_stream
 from multistable.training.optim import build_optimizer
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -89,10 +89,10 @@ def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
     for which, values in result["metrics"].items():
         again, model = load_trained(folder_of(run, tmp_path), which)
         assert again == run
-        found = evaluate(run.task, model, run.task.samples("test", run.seed), 20, "float32", ALONE)
+        found = Evaluator(run.task, model, 20, "float32", ALONE)(run.task.samples("test", run.seed))
         assert found.score == values["test_mse"]
     exported = SequenceModel.from_pretrained(folder_of(run, tmp_path) / "model")
-    found = evaluate(run.task, exported, run.task.samples("test", run.seed), 20, "float32", ALONE)
+    found = Evaluator(run.task, exported, 20, "float32", ALONE)(run.task.samples("test", run.seed))
     assert found.score == best["test_mse"]
 
 
@@ -142,7 +142,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(samples):
     model = build_model(run.model)
     data = run.task.samples("test", 0)
     data = Samples(data.stored[:samples], data.target[:samples])
-    whole, parts = (evaluate(run.task, model, data, size, "float32", ALONE) for size in (samples, 7))
+    whole, parts = (Evaluator(run.task, model, size, "float32", ALONE)(data) for size in (samples, 7))
     assert whole == pytest.approx(parts, rel=1e-5)
     assert model.training
 

@@ -7,6 +7,7 @@ import torch
 
 from multistable.models import PositionConfig, build_model
 from multistable.training import NonFiniteLossError, Schedule, train_run
+from multistable.training.evaluate import Evaluator
 from multistable.training.optim import build_optimizer
 from multistable.training.processes import Processes
 from multistable.training.stepper import Stepper
@@ -41,6 +42,24 @@ def test_graph_learns(tmp_path):
 def test_compiled_learns(tmp_path):
     result = train_run(hold_bit_run(), tmp_path, replace(GRAPH, compiled=True))
     assert result["metrics"]["best"]["test_mse"] < 1e-2
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_evaluation_in_a_graph_equals_eager(precision):
+    """Full batches replayed, the rest not; with the weights and the statistics of the moment, not of the capture."""
+    run = copy_first_run(("bmru", "lru", "hybrid"), d_model=32, d_state=32)
+    device = torch.device("cuda")
+    model = build_model(run.model).to(device)
+    samples = run.task.samples("train", 0, device)
+    eager, graph = (Evaluator(run.task, model, 50, precision, Processes(device), graph) for graph in (False, True))
+    before = graph(samples)
+    assert before == eager(samples)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), model.blocks[0].norm.running_mean):
+            tensor += 0.1
+    after = graph(samples)
+    assert after == eager(samples) != before
+    assert model.training
 
 
 def test_nan_is_found_in_a_graph(tmp_path):

@@ -36,8 +36,15 @@ TOUR = (
     "models/sequence.py",
     "tasks/base.py",
     "training/loop.py",
+    "paper/experiments.py",
+    "paper/reproduce.py",
+    "paper/store.py",
+    "paper/claims/__init__.py",
     "paper/theory.py",
     "paper/theory_figures.py",
+    "paper/result_figures.py",
+    "paper/report.py",
+    "page/__init__.py",
     "cli.py",
 )
 
@@ -78,17 +85,42 @@ def results(file: str) -> str:
 
 def copy_first() -> str:
     """Test errors of the copy-first runs: last epoch, and the epoch that was best on the validation set."""
-    lines = ["| cell | weight decay | T | last epoch | best epoch | commit |", "|---|---|---|---|---|---|"]
+    lines = ["| cell | weight decay | T | seeds | last epoch | best epoch | commit |", "|---|---|---|---|---|---|---|"]
+    configurations: dict[str, list[dict]] = {}
     for path in sorted((ROOT / "results" / "copy-first").glob("*.json")):
         result = json.loads(path.read_text())
-        run, last, best = result["run"], result["metrics"]["last"], result["metrics"]["best"]
-        words = run["model"]["cells"][0].upper(), run["decay"]["reading"], run["task"]["length"]
-        errors = f"{last['test_mse']:.2g}", f"{best['test_mse']:.2g} (epoch {best['epoch']})"
-        lines.append("| " + " | ".join(map(str, (*words, *errors, f"`{result['machine']['commit'][:12]}`"))) + " |")
+        configurations.setdefault(result["configuration"], []).append(result)
+    for results in configurations.values():
+        run = results[0]["run"]
+        words = run["model"]["cells"][0].upper(), run["decay"]["reading"], run["task"]["length"], len(results)
+        errors = [
+            spread([r["metrics"][which]["test_mse"] for r in results if r["metrics"]]) for which in ("last", "best")
+        ]
+        commits = sorted({f"`{(r['machine']['commit'] or 'unknown')[:12]}`" for r in results})
+        lines.append("| " + " | ".join(map(str, (*words, *errors, ", ".join(commits)))) + " |")
     return "\n".join(lines)
 
 
+def spread(values: list[float]) -> str:
+    """The mean, and behind it the least and the greatest of several; failed runs are not among them."""
+    if not values:
+        return "failed"
+    mean = f"{sum(values) / len(values):.2g}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.2g} to {max(values):.2g})"
+
+
+def claims() -> str:
+    """The claims of the paper, those on theory measured now: some ten seconds."""
+    sys.path.insert(0, str(SOURCE.parent))  # these sources, whatever is installed
+    from multistable.paper import store
+    from multistable.paper.claims import measure
+    from multistable.paper.claims.table import markdown
+
+    return markdown(measure(store.load(ROOT / "results")))
+
+
 BLOCKS = {
+    "claims": claims,
     "copy-first": copy_first,
     "tour": tour,
     "cpu": lambda: results("cpu.json"),
@@ -98,8 +130,8 @@ BLOCKS = {
 
 def update(text: str) -> str:
     for name, make in BLOCKS.items():
-        pattern = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- end {name} -->)", re.DOTALL)
-        text, count = pattern.subn(lambda match, make=make: match[1] + make() + match[2], text)
+        pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        text, count = pattern.subn(lambda match, make=make: match[1] + make() + "\n" + match[2], text)
         if count != 1:
             raise SystemExit(f"README.md must have one block '<!-- {name} -->', has {count}")
     return text

@@ -191,8 +191,8 @@ def remove_checkpoints(folder: Path) -> None:
 
 def free_memory() -> None:
     """Many runs follow each other in one process: what one held on the GPU must not be in the way of the next."""
-    gc.collect()
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -13,9 +13,9 @@ from multistable.sizes import check_sizes
 from multistable.tasks import Samples, Streamed, Task
 from multistable.training.config import Precision
 from multistable.training.processes import Processes
-from multistable.training.stepper import autocast
+from multistable.training.stepper import autocast, warm_up
 
-__all__ = ["Evaluation", "evaluate", "evaluate_stream", "read_pieces"]
+__all__ = ["Evaluation", "Evaluator", "evaluate_stream", "read_pieces"]
 
 
 class Evaluation(NamedTuple):
@@ -25,25 +25,73 @@ class Evaluation(NamedTuple):
     score: float
 
 
-@torch.no_grad()
-def evaluate(
-    task: Task, model: SequenceModel, samples: Samples, batch_size: int, precision: Precision, processes: Processes
-) -> Evaluation:
-    """In evaluation mode, in batches; several processes share the samples."""
-    mode = model.training
-    model.eval()
-    share = processes.share(len(samples))
-    sums = [torch.zeros(2, device=processes.device)]
-    for start in range(share.start, share.stop, batch_size):
-        rows = slice(start, min(start + batch_size, share.stop))
-        with autocast(processes.device, precision):
-            output, _ = model(task.inputs(samples.stored[rows]))
+class Evaluator:
+    """Loss and metric on sets of samples, in evaluation mode, in batches; several processes share the samples.
+
+    With ``graph`` full batches are replayed as a CUDA graph, captured when the first one comes. Kernel by kernel a batch
+    took 2 ms (H200, 2 blocks of 256): at T = 100 the validation was a fifth of an epoch's 0.26 s.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: SequenceModel,
+        batch_size: int,
+        precision: Precision,
+        processes: Processes,
+        graph: bool = False,
+    ) -> None:
+        self.task, self.model, self.batch_size = task, model, batch_size
+        self.precision: Precision = precision
+        self.processes, self.graph = processes, graph
+        self.replay: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    @torch.no_grad()
+    def __call__(self, samples: Samples) -> Evaluation:
+        mode = self.model.training
+        self.model.eval()
+        share = self.processes.share(len(samples))
+        sums = [torch.zeros(2, device=self.processes.device)]
+        for start in range(share.start, share.stop, self.batch_size):
+            rows = slice(start, min(start + self.batch_size, share.stop))
+            sums.append(self.sums(samples.stored[rows], samples.target[rows]))
+        self.model.train(mode)
+        columns = zip(*torch.stack(sums).tolist(), strict=True)  # the only moment to wait for a GPU
+        loss, score = self.processes.sum_numbers([math.fsum(column) for column in columns])
+        return Evaluation(loss / len(samples), score / len(samples))
+
+    def sums(self, stored: Tensor, target: Tensor) -> Tensor:
+        """Sums of loss and metric of a batch, ``[2]``."""
+        if not self.graph or len(target) < self.batch_size:
+            return self.batch(stored, target)
+        if self.replay is None:
+            self.replay = captured(self.batch, stored, target)
+        return self.replay(stored, target)
+
+    def batch(self, stored: Tensor, target: Tensor) -> Tensor:
+        with autocast(self.processes.device, self.precision):
+            output, _ = self.model(self.task.inputs(stored))
         output = output.float()
-        target = samples.target[rows]
-        sums.append(torch.stack([task.losses(output, target).sum(), task.scores(output, target).sum()]))
-    model.train(mode)
-    loss, score = processes.sum_numbers([math.fsum(column) for column in zip(*torch.stack(sums).tolist(), strict=True)])
-    return Evaluation(loss / len(samples), score / len(samples))
+        return torch.stack([self.task.losses(output, target).sum(), self.task.scores(output, target).sum()])
+
+
+def captured(
+    function: Callable[[Tensor, Tensor], Tensor], stored: Tensor, target: Tensor
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """``function`` as a CUDA graph on buffers of these shapes."""
+    buffers = stored.clone(), target.clone()
+    warm_up(lambda: function(*buffers))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = function(*buffers)
+
+    def replay(stored: Tensor, target: Tensor) -> Tensor:
+        buffers[0].copy_(stored)
+        buffers[1].copy_(target)
+        graph.replay()
+        return found.clone()
+
+    return replay
 
 
 @torch.no_grad()

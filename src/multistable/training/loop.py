@@ -18,7 +18,7 @@ from multistable.tasks.seeds import derive, generator
 from multistable.training import checkpoint, results
 from multistable.training.config import Run
 from multistable.training.diagnose import first_bad_layer
-from multistable.training.evaluate import Evaluation, evaluate
+from multistable.training.evaluate import Evaluator
 from multistable.training.optim import build_optimizer, optimizer_tensors
 from multistable.training.processes import Processes
 from multistable.training.progress import Silent, progress
@@ -108,7 +108,9 @@ class Training:
         self.bar: Silent = Silent()
         self.seconds_before, self.speed = 0.0, 0.0
         self.started = self.saved_at = self.looked_at = time.perf_counter()
-        if device.type == "cuda" and options.graph and processes.count == 1:
+        graph = device.type == "cuda" and options.graph and processes.count == 1
+        self.evaluate = Evaluator(run.task, self.model, run.batch_size, run.precision, processes, graph)
+        if graph:
             fresh = {name: tensor.clone() for name, tensor in self.tensors().items()}
             self.stepper.capture()
             checkpoint.restore(self.tensors(), fresh, "of the fresh model")
@@ -192,9 +194,6 @@ class Training:
             with (self.folder / METRICS).open("a") as file:
                 file.write(json.dumps(record) + "\n")
         self.save()
-
-    def evaluate(self, samples: Samples) -> Evaluation:
-        return evaluate(self.run.task, self.model, samples, self.run.batch_size, self.run.precision, self.processes)
 
     def is_best(self, score: float) -> bool:
         if self.best is None:

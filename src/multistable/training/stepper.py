@@ -11,7 +11,7 @@ from multistable.training.config import Precision
 from multistable.training.optim import set_rate
 from multistable.training.processes import Processes
 
-__all__ = ["Stepper", "autocast"]
+__all__ = ["Stepper", "autocast", "warm_up"]
 
 WARM_UP_STEPS = 3
 
@@ -20,6 +20,16 @@ def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     """No cache of cast weights: each weight is used once in a step, and a graph must not keep a stale copy."""
     enabled = precision == "bfloat16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=False)
+
+
+def warm_up(function: Callable[[], object]) -> None:
+    """Call it a few times on a side stream, where libraries and Triton set themselves up, as CUDA graphs demand."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP_STEPS):
+            function()
+    torch.cuda.current_stream().wait_stream(side)
 
 
 class Stepper:
@@ -92,16 +102,8 @@ class Stepper:
         return {"totals": self.totals, "steps": self.steps}
 
     def capture(self) -> None:
-        """Record the step as a CUDA graph; afterwards weights and optimiser must be restored, for the steps are real.
-
-        The first steps run on a side stream, where libraries and Triton set themselves up, as graphs demand.
-        """
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP_STEPS):
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
+        """Record the step as a CUDA graph; weights and optimiser must be restored afterwards: the steps are real."""
+        warm_up(self.step)
         self.optimizer.zero_grad(set_to_none=True)  # gradients must be allocated in the graph's own memory
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

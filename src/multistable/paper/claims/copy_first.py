@@ -217,7 +217,7 @@ def longer_bmru_overwrites(records: Sequence[Record]) -> Finding:
     findings = []
     for length in reversed(LENGTHS[1:]):
         parts = {T: Reading("bmru-T100", intact(T, LOUD)) for T in (SHORT, length)}
-        three = {f"intact at T = {T:,}": part for T, part in parts.items()}
+        three = {f"overwrites at T = {T:,}": part for T, part in parts.items()}
         three["all"] = Reading("bmru-T100", streamed(length, LOUD))
         findings.append(over_seeds(records, TASK, three, test))
     return max(findings, key=lambda finding: len(finding.seeds or ()))  # the greatest length comes first

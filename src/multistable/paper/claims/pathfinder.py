@@ -92,7 +92,7 @@ def one_layer(records: Sequence[Record]) -> Finding:
 
 @claim(
     "pathfinder-width-over-depth",
-    "Width has a bigger impact than depth",
+    "On Pathfinder width has a bigger impact than depth",
     WHERE,
     f"largest less smallest average over widths against that over depths: at least {EFFECT:g} point more",
 )
@@ -106,7 +106,7 @@ def width_over_depth(records: Sequence[Record]) -> Finding:
 
 @claim(
     "pathfinder-wider-is-better",
-    "A wider state performs better",
+    "On Pathfinder a wider state performs better",
     WHERE,
     f"accuracy of width {max(WIDTHS)} less {min(WIDTHS)}, average over the depths: at least {EFFECT:g} point",
 )
@@ -121,7 +121,7 @@ def wider_is_better(records: Sequence[Record]) -> Finding:
 
 @claim(
     "pathfinder-depth-does-not-help",
-    "Depth is not that important",
+    "On Pathfinder depth is not that important",
     WHERE,
     f"the better of 2 and 3 blocks less 1, average over the widths: at most {EFFECT:g} point",
 )
@@ -136,7 +136,7 @@ def depth_does_not_help(records: Sequence[Record]) -> Finding:
 
 @claim(
     "pathfinder-drop-with-layers",
-    "Performance drops when layers are added",
+    "On Pathfinder performance drops when layers are added",
     WHERE,
     f"1 block less 3, average over the widths: at least {EFFECT:g} point",
 )

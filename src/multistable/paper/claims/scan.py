@@ -60,7 +60,7 @@ def unequal(x: Pair, y: Pair) -> int:
 
 @claim(
     "bmru-is-linear-recurrence",
-    "The BMRU is such a recurrence, with a = 1 - z and b = z S(cand) alpha, neither of which depends on the state",
+    "The BMRU is a first-order linear recurrence, with a = 1 - z and b = z S(cand) alpha, neither of which depends on the state",
     "app. B, theorem 3",
     "linear scan of a and b against the BMRU's scan, 8 x 60 steps of 32 units",
 )
@@ -155,8 +155,10 @@ def generation_cost() -> Finding:
             )
     constant = len({own for own, _ in costs.values()}) == 1
     growing = costs[1][1] < costs[100][1] < costs[10_000][1]
-    text = ", ".join(f"{own:,} and {other:,} at T = {T:,}" for T, (own, other) in costs.items())
-    return Finding(constant and growing, f"{text}")
+    text = "BMRU and attention: " + ", ".join(
+        f"{own:,} and {other:,} at T = {T:,}" for T, (own, other) in costs.items()
+    )
+    return Finding(constant and growing, text)
 
 
 def operations(call) -> int:

@@ -160,7 +160,7 @@ def surrogate_derivative() -> Finding:
 
 @claim(
     "surrogate-width",
-    "It peaks at 0, more narrowly for a larger alpha_surr, and is 1 everywhere for alpha_surr = 0",
+    "The surrogate peaks at 0, more narrowly for a larger alpha_surr, and is 1 everywhere for alpha_surr = 0",
     "sec. 4.2, fig. 5",
     "highest point, and number of points of [-3, 3] above one half, for alpha_surr = 0, 0.5, 1, 3",
 )
@@ -203,7 +203,9 @@ def two_values() -> Finding:
     cand, beta, alpha, h0 = random_input()
     h = ops.bmru_scan(cand, beta, alpha, h0)
     wrong = int((h.abs() != alpha).sum())
-    return Finding(wrong == 0, f"{wrong:,} of {h.numel():,} states", "h_0 = 0 is a third value until the first write")
+    return Finding(
+        wrong == 0, f"{wrong:,} of {h.numel():,} states are elsewhere", "h_0 = 0 is a third value until the first write"
+    )
 
 
 @claim(

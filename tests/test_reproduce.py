@@ -1,0 +1,225 @@
+"""``multistable reproduce``: everything at scale smoke, budgets, resuming, missing data, failures."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import multistable
+from multistable.paper import command, experiments, store
+from multistable.paper.experiments import Experiment, plan
+from multistable.paper.reproduce import parse_duration, reproduce
+from multistable.tasks import mnist
+from multistable.training import OutOfTimeError, Schedule, train_run
+from multistable.training.results import folder_of
+from small_data import forget_pathfinder, write_mnist, write_pathfinder
+from training_runs import QUIET, copy_first_run, numbers
+
+COPY = ["copy-first", "generalisation"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty data folder, no way to download, and folders for runs and results: ``here(...)`` reproduces in them."""
+    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(mnist, "MIRRORS", ((tmp_path / "nowhere").as_uri() + "/",))
+    forget_pathfinder()
+    lines: list[str] = []
+
+    def call(figures=None, place="here", **words):
+        lines.clear()
+        words = {"scale": "smoke", "options": QUIET, "say": lines.append} | words
+        return reproduce(figures, out=tmp_path / place / "runs", results=tmp_path / place / "results", **words)
+
+    call.lines, call.path = lines, tmp_path
+    return call
+
+
+def records(here, place="here"):
+    return {record.name: record for record in store.load(here.path / place / "results", "smoke")}
+
+
+def facts(record):
+    """All but the times."""
+    tests = [{key: value for key, value in test.items() if key != "seconds"} for test in record.tests]
+    return record.metrics, record.history, tests, record.run
+
+
+def test_all_figures_end_to_end(here, monkeypatch):
+    monkeypatch.setattr(mnist, "FILES", write_mnist(here.path / "data"))
+    for level in ("hard", "easy"):
+        write_pathfinder(level, 30)
+    summary = here()
+    assert (summary.planned, summary.done, summary.exit_code) == (43, 43, 0), summary
+    assert records(here).keys() == {experiment.name for experiment in plan(scale="smoke")}
+    for record in records(here).values():
+        assert record.metrics["last"]["epoch"] == record.run.epochs
+        assert record.machine["device"] == "cpu"
+        path = store.path_of(here.path / "here" / "results", "smoke", record.run.task.name, record.name)
+        assert path.stat().st_size < 6_000
+    assert not list((here.path / "here" / "runs").glob("*/*.safetensors")), "checkpoints go"
+    assert len(list((here.path / "here" / "runs").glob("*/model"))) == 43, "models stay"
+    again = here()
+    assert here.lines == ["43 experiments at scale smoke: 43 are there, 0 to compute", "43 of 43 are there"]
+    assert again.exit_code == 0
+
+
+def test_short_budgets_come_to_the_same_bits(here):
+    """Stopped again and again, within runs too, and resumed."""
+    assert here(COPY, "whole").exit_code == 0
+    stops, within = 0, set()
+    while (summary := here(COPY, "parts", budget=0.02 * 1.1**stops)).exit_code != 0:
+        assert summary.exit_code == 3
+        assert "the time is over" in here.lines[-1]
+        stops += 1
+        within |= {line.split(",")[0] for line in here.lines if "no time left in epoch" in line}
+    assert stops > 5
+    assert len(within) > 1, "in the middle of a run at least twice"
+    whole, parts = records(here, "whole"), records(here, "parts")
+    assert whole.keys() == parts.keys()
+    assert {name: facts(record) for name, record in whole.items()} == {
+        name: facts(record) for name, record in parts.items()
+    }
+
+
+def test_seeds_one_after_the_other_and_what_runs_is_said(here):
+    assert here(["copy-first"], seeds=2, budget=600).exit_code == 0
+    begun = [line for line in here.lines if " of 10: copy-first/" in line]
+    assert [line.split(":")[0] for line in begun] == [f"{n} of 10" for n in range(1, 11)]
+    assert [int(line.split("-seed")[1][0]) for line in begun] == [0] * 5 + [1] * 5
+    assert all(line.endswith(" left") for line in begun)
+    assert here.lines[0] == "10 experiments at scale smoke: 0 are there, 10 to compute"
+
+
+def test_a_budget_is_kept(here):
+    started = time.perf_counter()
+    assert here(["copy-first"], seeds=500, budget=2).out_of_time
+    assert 1.8 < time.perf_counter() - started < 5
+    assert len(records(here)) > 1
+
+
+def test_tests_that_are_new_use_the_model_that_is_there(here):
+    here(["copy-first"])
+    before = records(here)["bmru-T10-seed0"]
+    here(["generalisation"])
+    after = records(here)["bmru-T10-seed0"]
+    assert (after.seconds, after.metrics) == (before.seconds, before.metrics), "not trained again"
+    assert len(after.tests) == 6
+    assert len(before.tests) == 1
+
+
+def test_missing_data_are_named_and_the_rest_goes_on(here):
+    write_pathfinder("easy", 30)
+    summary = here(["permuted-mnist", "pathfinder", "copy-first"])
+    assert summary.exit_code == 1
+    assert summary.skipped.keys() == {"mnist", "pathfinder hard"}
+    assert "set MULTISTABLE_DATA to the folder that holds mnist/" in summary.skipped["mnist"]
+    assert "multistable data pathfinder --level hard" in summary.skipped["pathfinder hard"]
+    assert summary.done == 5 + 12
+    assert len([line for line in here.lines if "no data for" in line]) == 2, "each is said once"
+    assert here.lines[-1] == "17 of 43 are there; not computed: mnist, pathfinder hard"
+
+
+def test_too_few_images_are_missing_data(here):
+    for level in ("hard", "easy"):
+        write_pathfinder(level, 20)
+    summary = here(["pathfinder"])
+    assert "easy32.npz holds 20 images" in summary.skipped["pathfinder easy"]
+    assert summary.done == 0
+
+
+@pytest.fixture
+def two_runs(monkeypatch):
+    """A figure of two runs, of which the first one's loss becomes NaN."""
+    good = copy_first_run(("bmru",))
+    bad = replace(copy_first_run(("lru", "bmru")), schedule=Schedule(1e30, 1e30, 1e30, 0))
+
+    def figure(scale, seed):
+        return [Experiment("bad", replace(bad, seed=seed)), Experiment("good", replace(good, seed=seed))]
+
+    monkeypatch.setitem(experiments.FIGURES, "two", figure)
+
+
+def test_a_failed_run_is_recorded_not_repeated_and_stops_nothing(here, two_runs):
+    summary = here(["two"])
+    assert (summary.done, summary.failed, summary.exit_code) == (2, ["bad-seed0"], 0)
+    bad, good = records(here)["bad-seed0"], records(here)["good-seed0"]
+    assert "the loss is not finite in epoch 1, step 2: first in the layer" in bad.failure
+    assert bad.metrics == {}
+    assert good.failure is None
+    here(["two"])
+    assert here.lines[0] == "2 experiments at scale smoke: 2 are there, 0 to compute"
+
+
+def test_a_damaged_checkpoint_is_named_kept_and_stops_nothing(here, two_runs):
+    _, good = experiments.FIGURES["two"]("smoke", 0)
+    folder = folder_of(good.run, here.path / "here" / "runs")
+    with pytest.raises(OutOfTimeError):
+        train_run(good.run, folder.parent, replace(QUIET, deadline=time.perf_counter()))
+    path = folder / "last.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    summary = here(["two"], seeds=2)
+    assert summary.exit_code == 1
+    assert "last.safetensors is truncated" in summary.skipped["good-seed0"]
+    assert summary.done == 3
+    assert path.exists()
+
+
+def test_damaged_results_are_not_overwritten(here):
+    here(["copy-first"])
+    path = store.path_of(here.path / "here" / "results", "smoke", "copy-first", "bmru-T10-seed0")
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"bmru-T10-seed0\.json is no result"):
+        here(["copy-first"])
+    assert path.read_text() == "{"
+
+
+def test_numbers_are_those_of_a_run_alone(here):
+    """One process computes many runs: nothing of one may leak into the next."""
+    here(["copy-first"])
+    experiment = plan(["copy-first"], "smoke")[4]
+    alone = train_run(experiment.run, here.path / "alone", QUIET)
+    among_others = train_run(experiment.run, here.path / "here" / "runs", QUIET)
+    assert numbers(among_others) == numbers(alone)
+    assert records(here)[experiment.name].metrics == alone["metrics"]
+
+
+@pytest.mark.parametrize("text", ["", "soon", "9x", "m", "-3m", "1.5h"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match=f"budget must be a duration such as 9m, 90s or 1h30m, got {text!r}"):
+        parse_duration(text)
+
+
+def test_the_command_says_how_it_ended_by_its_exit_code(here):
+    app = typer.Typer()
+    app.command()(command.reproduce)
+
+    def call(*words):
+        folders = ("--out", here.path / "runs", "--results", here.path / "results", "--device", "cpu")
+        words = ("--scale", "smoke", *words, *folders)
+        return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "120"})
+
+    assert call("copy-first", "--seeds", 99, "--budget", "1s").exit_code == 3
+    done = call("copy-first")
+    assert done.exit_code == 0, done.output
+    assert "5 of 5 are there" in done.output
+    assert call("pathfinder").exit_code == 1
+    wrong = call("figures")
+    assert wrong.exit_code == 1
+    assert "figure must be one of" in wrong.output
+    assert "budget must be a positive number" in call("copy-first", "--budget", "0s").output
+
+
+def test_no_typer_is_needed():
+    code = (
+        "import sys; sys.modules['typer'] = None; from multistable.paper.reproduce import reproduce; print(reproduce)"
+    )
+    env = os.environ | {"PYTHONPATH": str(Path(multistable.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr

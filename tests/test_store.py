@@ -1,0 +1,90 @@
+"""The store: what goes in comes out, files are small, damage is named."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from multistable.paper import store
+from multistable.paper.experiments import Experiment, TestAt
+from training_runs import copy_first_run
+
+RUN = copy_first_run()
+TESTS = [{"length": 100, "noise": 0.1, "samples": 20, "mse": 0.5}]
+
+
+def result(epochs=100, best=64):
+    """What train_run returns, in the shape that matters."""
+    history = [
+        {"epoch": n, "train_loss": 1 / n, "train_mse": 1 / n, "valid_loss": 2 / n, "valid_mse": 2 / n, "rate": 1e-3,
+         "seconds": n / 3, "timesteps_per_second": 1000 + n}
+        for n in range(1, epochs + 1)
+    ]  # fmt: skip
+    metrics = {which: {"epoch": n, "test_mse": 1.23456789e-3} for which, n in (("last", epochs), ("best", best))}
+    machine = {"gpu": "a GPU", "commit": "0123456789ab"}
+    return {"parameters": 7, "metrics": metrics, "history": history, "seconds": 33.3, "machine": machine, "options": {}}
+
+
+def record(**changes):
+    return replace(store.summarise(Experiment("bmru-T8", RUN), "paper", result(), TESTS), **changes)
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_what_goes_in_comes_out(tmp_path, scale):
+    kept = record(scale=scale)
+    path = store.write(tmp_path, kept)
+    folder = tmp_path if scale == "paper" else tmp_path / "small"
+    assert path == folder / "copy-first" / "bmru-T8-seed0.json"
+    assert store.read(path) == kept
+    assert store.load(tmp_path, scale) == [kept]
+    assert store.load(tmp_path, "smoke") == []
+    assert json.loads(path.read_text())["id"] == RUN.id
+
+
+def test_files_are_small_and_numbers_of_metrics_exact(tmp_path):
+    path = store.write(tmp_path, record())
+    assert path.stat().st_size < 4_000
+    assert store.read(path).metrics["best"]["test_mse"] == 1.23456789e-3
+
+
+def test_histories_are_thinned_but_keep_the_best_and_the_last_epoch():
+    history = record().history
+    assert list(history) == ["epoch", "train_loss", "valid_loss"], "the metric is the loss here"
+    assert {1, 64, 100} <= set(history["epoch"])
+    assert history["epoch"] == sorted(set(history["epoch"]))
+    assert len(history["epoch"]) <= 52
+    at = history["epoch"].index(64)
+    assert (history["train_loss"][at], history["valid_loss"][at]) == (0.01562, 0.03125)
+    assert store.summarise(Experiment("a", RUN), "paper", result(50, 7), []).history["epoch"] == list(range(1, 51))
+
+
+def test_a_metric_that_is_not_the_loss_is_kept():
+    values = result()
+    for epoch in values["history"]:
+        epoch["valid_mse"] = 0.25
+    history = store.summarise(Experiment("a", RUN), "paper", values, []).history
+    assert set(history["valid_mse"]) == {0.25}
+
+
+def test_a_record_knows_what_it_lacks():
+    wanted = Experiment("bmru-T8", RUN, (TestAt(100, 0.1, 20),))
+    assert record().has(wanted)
+    assert not record(tests=[]).has(wanted)
+    assert not record(tests=[TESTS[0] | {"samples": 10}]).has(wanted)
+    assert record(tests=[], failure="NaN").has(wanted), "a failed run is not tried again"
+    assert not record().has(Experiment("bmru-T8", replace(RUN, seed=1)))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda text: text[:100], "is no result"),
+        (lambda text: text.replace('"seconds": 33.3,', ""), "is no result: .*seconds"),
+        (lambda text: text.replace('"d_state": 8', '"d_state": 9'), "is damaged: its id is"),
+    ],
+)
+def test_damage_is_named(tmp_path, spoil, message):
+    path = store.write(tmp_path, record())
+    path.write_text(spoil(path.read_text()))
+    with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}"):
+        store.load(tmp_path)
