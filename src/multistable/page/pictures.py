@@ -47,6 +47,7 @@ def embed(name: str, make: Callable[[], Figure], variables: dict[str, str] | Non
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     text = file.getvalue()
     text = text[text.index("<svg") :]  # without what makes it a document of its own
+    text = re.sub(r"\s*<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2)  # the page decides
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # no identifier twice in a page
     for colour, variable in (VARIABLES | (variables or {})).items():

@@ -1,4 +1,4 @@
-"""The figures of the paper that show trained models: ``FIGURES[name](records, scale)`` draws what results there are.
+"""The figures of the paper that show trained models: ``FIGURES[name]`` draws what results there are.
 
 A mark is the mean over the seeds of a configuration, its bar their standard deviation. What has not been computed is
 said below the picture.
@@ -126,21 +126,26 @@ def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
     results = Results(records, planned)
     figure, axes = panels(1, 2, 4.4, 3.1, sharey=True)
     lengths = sorted({test.length for experiment in planned for test in experiment.tests})
+    errors = {
+        (CELLS[experiment.run.model.cells[0]], noise): {
+            T: results.of(experiment.configuration, streamed(T, noise), "longer") for T in lengths
+        }
+        for experiment in planned
+        for noise in experiments.NOISES
+    }
+    known = [error for points in errors.values() for values in points.values() for error in values]
+    axes[0, 0].set(yscale="log", ylim=(min(known, default=2e-4) / 2, max(known, default=1) * 3))
     loud, *quiet = experiments.NOISES
     for axis, noises, title in ((axes[0, 0], [loud], "noise N(0, 1)"), (axes[0, 1], quiet, "noise N(0, 0.1)")):
-        axis.set(xscale="log", yscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))
-        ends = []
-        for experiment in planned:
-            cell = CELLS[experiment.run.model.cells[0]]
-            for noise, style, words in zip(noises, ("-", DASHED), (cell, f"{cell}, variance"), strict=False):
-                points = {T: results.of(experiment.configuration, streamed(T, noise), "longer") for T in lengths}
-                if (end := curve(axis, points, COLOURS[cell], style)) is not None:
-                    ends.append((end, words, COLOURS[cell]))
+        axis.set(xscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))
         axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        ends = []
+        for cell, noise in itertools.product(("BMRU", "LRU"), noises):
+            words, style = (cell, "-") if noise == noises[0] else (f"{cell}, variance", DASHED)
+            if (end := curve(axis, errors[cell, noise], COLOURS[cell], style)) is not None:
+                ends.append((end, words, COLOURS[cell]))
         label(axis, title, "length of the sequence, T", "mean squared error" if axis is axes[0, 0] else "")
         finish(axis, ends)
-    if not results.seeds:
-        axes[0, 0].set_ylim(1e-4, 3)
     results.note(figure)
     return figure
 

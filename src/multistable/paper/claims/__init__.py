@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from multistable.paper.claims import clock, copy_first, mnist, pathfinder, scan, unit
 from multistable.paper.claims.claim import Claim, Finding, Measured, Verdict
 from multistable.paper.store import Record
+from multistable.threads import one_thread
 
 __all__ = ["CHAPTERS", "CLAIMS", "Claim", "Finding", "Measured", "Verdict", "measure"]
 
@@ -31,7 +32,8 @@ CLAIMS: tuple[Claim, ...] = tuple(claim for claims in CHAPTERS.values() for clai
 def measure(records: Sequence[Record], tell: Callable[[Claim], None] = lambda claim: None) -> list[Measured]:
     """All claims, measured; ``tell`` is called before each."""
     found = []
-    for claim in CLAIMS:
-        tell(claim)
-        found.append(claim.measure(records))
+    with one_thread():
+        for claim in CLAIMS:
+            tell(claim)
+            found.append(claim.measure(records))
     return found

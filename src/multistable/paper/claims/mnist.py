@@ -87,7 +87,7 @@ def bmru_maintains(records: Sequence[Record]) -> Finding:
     "mnist-most-when-shallow",
     "BMRU's advantage with black pixels is greater for the shallower model",
     WHERE,
-    f"what black pixels take from LRU less what they take from BMRU: with 2 blocks less that with 3: at least {BETTER:g} points",
+    f"what black pixels take from LRU less what they take from BMRU, 2 blocks less 3: at least {BETTER:g} points",
 )
 def most_when_shallow(records: Sequence[Record]) -> Finding:
     def test(scores: Scores) -> tuple[bool, str]:

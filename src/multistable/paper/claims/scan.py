@@ -60,7 +60,7 @@ def unequal(x: Pair, y: Pair) -> int:
 
 @claim(
     "bmru-is-linear-recurrence",
-    "The BMRU is a first-order linear recurrence, with a = 1 - z and b = z S(cand) alpha, neither of which depends on the state",
+    "The BMRU is a first-order linear recurrence: a = 1 - z and b = z S(cand) alpha do not depend on the state",
     "app. B, theorem 3",
     "linear scan of a and b against the BMRU's scan, 8 x 60 steps of 32 units",
 )
