@@ -74,6 +74,8 @@ def test_a_run_of_two_figures_is_there_once_with_the_tests_of_both():
     assert {test.samples for test in both["bmru-T100"].tests} == {6_000}
     assert [(test.length, test.noise) for test in both["bmru-T300"].tests] == [(300, 1.0)]
     assert both["lru-T100"].tests == both["bmru-T100"].tests
+    swapped = {e.configuration: e for e in plan(["generalisation", "copy-first"])}
+    assert {name: set(e.tests) for name, e in swapped.items()} == {name: set(e.tests) for name, e in both.items()}
 
 
 def test_all_configurations_of_a_seed_come_before_the_next_and_costly_ones_last():

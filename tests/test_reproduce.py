@@ -1,5 +1,6 @@
 """``multistable reproduce``: everything at scale smoke, budgets, resuming, missing data, failures."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import multistable
 from multistable.paper import command, experiments, store
 from multistable.paper.experiments import Experiment, plan
-from multistable.paper.reproduce import parse_duration, reproduce
+from multistable.paper.reproduce import Clock, parse_duration, reproduce
 from multistable.tasks import mnist
 from multistable.training import OutOfTimeError, Schedule, train_run
 from multistable.training.results import folder_of
@@ -114,6 +115,27 @@ def test_tests_that_are_new_use_the_model_that_is_there(here):
     assert len(before.tests) == 1
 
 
+def test_tests_are_not_measured_twice(here):
+    here(["copy-first"])
+    record = records(here)["bmru-T10-seed0"]
+    store.path_of(here.path / "here" / "results", "smoke", "copy-first", record.name).unlink()
+    path = folder_of(record.run, here.path / "here" / "runs") / "tests.json"
+    [test] = json.loads(path.read_text())
+    path.write_text(json.dumps([test | {"marked": True}]))
+    here(["copy-first"])
+    assert records(here)["bmru-T10-seed0"].tests == [test | {"marked": True}]
+
+
+def test_nothing_is_begun_at_the_end_of_a_budget():
+    clock = Clock(100)
+    assert not clock.ending
+    assert 98 < clock.deadline - time.perf_counter() < 99.5
+    clock.end -= 98
+    assert clock.ending
+    assert str(clock) == ", 0:02 left"
+    assert not Clock(None).ending
+
+
 def test_missing_data_are_named_and_the_rest_goes_on(here):
     write_pathfinder("easy", 30)
     summary = here(["permuted-mnist", "pathfinder", "copy-first"])
@@ -169,6 +191,29 @@ def test_a_damaged_checkpoint_is_named_kept_and_stops_nothing(here, two_runs):
     assert "last.safetensors is truncated" in summary.skipped["good-seed0"]
     assert summary.done == 3
     assert path.exists()
+
+
+def test_to_replace_the_result_of_another_run_is_said(here, two_runs, monkeypatch):
+    here(["two"])
+    known = records(here)["good-seed0"].id
+    changed = replace(copy_first_run(("bmru",)), batch_size=10)
+    monkeypatch.setitem(experiments.FIGURES, "two", lambda scale, seed: [Experiment("good", changed)])
+    here(["two"])
+    assert f"  will replace the result of another run, {known}" in here.lines
+    assert records(here)["good-seed0"].run == changed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"scale": "huge"}, "scale must be one of smoke, small, paper, got 'huge'"),
+        ({"budget": -1}, "budget must be a positive number of seconds, got -1"),
+        ({"figures": ["mnist"]}, "figure must be one of .* got 'mnist'"),
+    ],
+)
+def test_bad_words_are_refused(here, words, message):
+    with pytest.raises(ValueError, match=message):
+        here(**words)
 
 
 def test_damaged_results_are_not_overwritten(here):

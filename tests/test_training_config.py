@@ -41,6 +41,25 @@ def test_the_hash_knows_every_part():
 
 
 @pytest.mark.parametrize(
+    ("key", "cells", "name"),
+    [
+        (("copy-first", "paper"), ("bmru", "bmru"), "614dfdf4406a"),
+        (("mnist", "paper"), ("bmru", "lru"), "8f44ca7ef778"),
+        (("pathfinder", "paper"), ("bmru",), "5e6a0fd3f3f6"),
+    ],
+)
+def test_runs_keep_their_names(key, cells, name):
+    """Results and checkpoints are found by them."""
+    assert make_run(PRESETS[key], cells).id == name
+
+
+def test_a_later_field_counts_where_it_is_used():
+    run = make_run(PRESETS["mnist", "paper"], ("lru",))
+    everywhere = replace(run.model, position=replace(run.model.position, everywhere=True))
+    assert replace(run, model=everywhere).id != run.id
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"epochs": 0}, "epochs must be at least 1, got 0"),

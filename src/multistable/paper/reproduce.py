@@ -76,9 +76,12 @@ def reproduce(
     checkpoints go; its model stays in ``out``.
     """
     clock = Clock(budget)
+    if (count := Processes.join((options or Options()).device).count) > 1:
+        raise ValueError(f"reproduce works in one process, got {count}; train single runs with several")
     options = replace(options or Options(), deadline=clock.deadline)
-    experiments = plan(figures, scale, range(SEEDS[scale] if seeds is None else seeds))
+    experiments = plan(figures, scale, range(seeds or SEEDS.get(scale, 1)))
     known = {record.id: record for record in store.load(results, scale)}
+    others = {(record.run.task.name, record.name): record.id for record in known.values()}
     missing = [each for each in experiments if not (each.run.id in known and known[each.run.id].has(each))]
     summary = Summary(len(experiments), len(experiments) - len(missing))
     say(f"{summary.planned} experiments at scale {scale}: {summary.done} are there, {len(missing)} to compute")
@@ -89,6 +92,9 @@ def reproduce(
             summary.out_of_time = True
             break
         say(f"{number} of {len(missing)}: {experiment.run.task.name}/{experiment.name}{clock}")
+        other = others.get((experiment.run.task.name, experiment.name), experiment.run.id)
+        if other != experiment.run.id:
+            say(f"  will replace the result of another run, {other}")
         try:
             record = compute(experiment, scale, Path(out), options)
         except OutOfTimeError as stop:
