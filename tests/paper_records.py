@@ -63,7 +63,7 @@ def make(
         found = {"length": test.length, "noise": test.noise, "samples": test.samples}
         found["mse"] = streams.get((cell, test.length, test.noise), score)
         if cell == "bmru" and test.length in intact:
-            found["overwrites"] = [{"least": 0, "most": 0, "sequences": 100, "mse": intact[test.length]}]
+            found["overwrites"] = [{"least": 0, "most": 0, "sequences": 400, "mse": intact[test.length]}]
         tests.append(found)
     history = {"epoch": [1, run.epochs], "train_loss": [1.0, 0.1], "valid_loss": [1.0, 0.1]}
     return Record(

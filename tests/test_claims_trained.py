@@ -34,7 +34,7 @@ BREAKS: dict[str, dict[str, Any]] = {
     "longer-bmru-resilient": stream("bmru", 10_000, 1.0, 0.6),
     "longer-bmru-loud": stream("bmru", 100_000, 1.0, 0.0015),
     "longer-bmru-quiet": stream("bmru", 100_000, 0.1, 0.0011),
-    "longer-bmru-overwrites": {"intact": INTACT | {100_000: 0.0012}},
+    "longer-bmru-overwrites": {"intact": INTACT | {100_000: 0.0013}},
     "mnist-lru-better": scores(lru_3_blocks=95.1),
     "mnist-lru-combines": scores(lru_3_blocks=96),
     "mnist-bmru-maintains": scores(bmru_3_blocks_black=91),
@@ -145,6 +145,22 @@ def test_overwrites_are_looked_at_at_the_greatest_length_that_most_seeds_have(wh
     fewer = records(intact={T: error for T, error in INTACT.items() if T <= 1_000})
     assert "at T = 1,000 " in TRAINED["longer-bmru-overwrites"].measure(fewer).finding.measured
     assert "at T = 100,000 " in TRAINED["longer-bmru-overwrites"].measure(whole).finding.measured
+
+
+def test_sequences_with_as_many_overwrites_are_compared(whole):
+    def group(least: int, most: int, sequences: int, error: float) -> dict[str, Any]:
+        return {"least": least, "most": most, "sequences": sequences, "mse": error}
+
+    groups = {
+        100: [group(0, 0, 5000, 0.001), group(1, 1, 700, 0.002), group(2, 3, 300, 0.004)],
+        1_000: [group(0, 0, 20, 0.5), group(1, 1, 299, 0.5), group(2, 3, 5000, 0.0045), group(4, 7, 600, 0.1)],
+    }
+    record = next(r for r in whole if r.name == "bmru-T100-seed2")
+    tests = [test | {"overwrites": groups.get(test["length"], [])} for test in record.tests]
+    measured = TRAINED["longer-bmru-overwrites"].measure([replace(record, tests=tests)])
+    assert measured.words == "provisional (held so far)"
+    assert measured.finding.measured == "0.004 at T = 100, 0.0045 at T = 1,000 (0.002 over all)"
+    assert measured.finding.note == "overwritten values in the sequences compared: 2 to 3"
 
 
 def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):
