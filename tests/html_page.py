@@ -46,4 +46,7 @@ def assert_self_contained(page: str) -> None:
     assert {link[1:] for link in links.links} | set(re.findall(r"url\(#([^)]*)\)", page)) <= set(links.ids)
     assert set(re.findall(r"https?://[^\"' ]*", page)) <= NAMESPACES
     assert "@import" not in page
+    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= set(
+        re.findall(r"(--[\w-]+):", page)
+    )  # no colour left undefined
     assert re.search(r"\$[a-z]", page) is None

@@ -3,11 +3,14 @@
 import re
 from dataclasses import replace
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from html_page import assert_self_contained
+from multistable.page import style
+from multistable.page.pictures import VARIABLES
 from multistable.paper import report, store
 from multistable.paper.claims import CLAIMS, Finding, Measured
 from multistable.paper.figures import PICTURES
@@ -67,6 +70,12 @@ def test_colours_are_the_pages_variables(page: str) -> None:
     pictures = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
     for colour in ("#0072b2", "#1f5fa8", "#000000"):
         assert colour not in pictures
+
+
+def test_every_colour_is_defined_for_light_and_dark() -> None:
+    styles = style() + (files("multistable.paper") / "report.css").read_text()
+    for variable in (VARIABLES | report.VARIABLES).values():
+        assert len(re.findall(rf"--{variable}:", styles)) == 2, variable
 
 
 def test_write_makes_the_page_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
