@@ -151,6 +151,10 @@ def linear_scan_off(patch: Patch) -> None:
     patch.setattr(ops, "linear_scan", broken)
 
 
+def smooth_gate(patch: Patch) -> None:
+    patch.setattr(surrogate, "heaviside", torch.sigmoid)
+
+
 def derivative_without_pi(patch: Patch) -> None:
     patch.setattr(surrogate, "derivative", lambda x, alpha_surr: 1 / (1 + (alpha_surr * x) ** 2))
 
@@ -235,6 +239,7 @@ BREAKS: dict[str, Callable[[Patch], None]] = {
     "simplification": fading_scan,
     "writes-outside-only": fading_scan,
     "gated-form": fading_scan,
+    "steps-are-flat": smooth_gate,
     "surrogate-derivative": derivative_without_pi,
     "surrogate-width": straight_through,
     "surrogate-of-sign": sign_like_heaviside,

@@ -171,6 +171,11 @@ def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):
     assert TRAINED["pathfinder-one-layer"].measure(some).verdict == "held"  # one block is whole
 
 
+def test_a_failed_run_leaves_a_hole_in_the_grid(whole):
+    failed = [replace(r, metrics={}, failure="NaN") if r.configuration == "hard-1-block-256" else r for r in whole]
+    assert TRAINED["pathfinder-one-layer"].measure(failed).finding.evidence.endswith("10 epochs of 100")
+
+
 def test_results_of_this_repository_can_be_measured():
     found = store.load(Path(__file__).parents[1] / "results")
     assert found

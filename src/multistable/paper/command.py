@@ -101,19 +101,24 @@ def figure(
 def claims(
     results: ResultsOption = RESULTS,
     scale: ScaleOption = "paper",
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a claim is not held.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if a claim is not held; provisional ones pass.")
+    ] = False,
 ) -> None:
     """Measure every claim of the paper, and print a table: claim, place, measurement, verdict.
 
     Claims on theory are computed on the spot, in seconds; those on trained models are read from results.
     """
+    from rich.console import Console
+
     from multistable.paper import store
     from multistable.paper.claims import measure
     from multistable.paper.claims.table import show
 
     with errors_in_one_sentence():
         records = store.load(results, scale)
-    measured = measure(records)
+    with Console(stderr=True).status("") as status:
+        measured = measure(records, lambda claim: status.update(claim.id))
     show(measured)
     if strict and any(each.verdict == "not held" for each in measured):
         raise typer.Exit(1)

@@ -17,6 +17,7 @@ __all__ = ["CLAIMS"]
 CLAIMS: list[Claim] = []
 claim = collector(CLAIMS, trained=True)
 
+TASK = "mnist"
 BETTER, MUCH, GREATLY, SAME, KEPT, MAINTAINED = 0.5, 2.0, 5.0, 1.0, 1.0, 2.0
 DEPTHS = (2, 3)
 WHERE = "sec. 5.3, fig. 10"
@@ -36,7 +37,7 @@ def advantage(records: Sequence[Record], cell: str, other: str, least: float, bl
         )
         return all(fmean(gap) >= least for gap in gaps), words
 
-    return compare(records, "mnist", [name(each, b, black) for b in DEPTHS for each in (cell, other)], test)
+    return compare(records, TASK, [name(each, b, black) for b in DEPTHS for each in (cell, other)], test)
 
 
 def losses(scores: Scores, cell: str, blocks: int) -> list[float]:
@@ -80,7 +81,7 @@ def bmru_maintains(records: Sequence[Record]) -> Finding:
         words = "; ".join(f"{b} blocks: BMRU loses {points(own)}, LRU {points(lru)}" for b, (own, lru) in lost.items())
         return all(fmean(minus(lru, own)) >= BETTER for own, lru in lost.values()), words
 
-    return compare(records, "mnist", with_and_without("bmru", "lru"), test)
+    return compare(records, TASK, with_and_without("bmru", "lru"), test)
 
 
 @claim(
@@ -95,7 +96,7 @@ def most_when_shallow(records: Sequence[Record]) -> Finding:
         words = f"{points(gaps[0], sign=True)} with 2 blocks, {points(gaps[1], sign=True)} with 3"
         return fmean(minus(gaps[0], gaps[1])) >= BETTER, words
 
-    return compare(records, "mnist", with_and_without("bmru", "lru"), test)
+    return compare(records, TASK, with_and_without("bmru", "lru"), test)
 
 
 @claim(
@@ -110,7 +111,7 @@ def lru_needs_depth(records: Sequence[Record]) -> Finding:
         words = f"a third block gives LRU {points(lru, sign=True)}, BMRU {points(bmru, sign=True)}"
         return fmean(lru) >= MUCH and fmean(minus(lru, bmru)) > 0, words
 
-    return compare(records, "mnist", [name(cell, blocks, True) for cell in ("lru", "bmru") for blocks in DEPTHS], test)
+    return compare(records, TASK, [name(cell, blocks, True) for cell in ("lru", "bmru") for blocks in DEPTHS], test)
 
 
 @claim(
@@ -125,7 +126,7 @@ def bmru_two_layers(records: Sequence[Record]) -> Finding:
         without, with_them = scores[name("bmru", 2)], scores[name("bmru", 2, True)]
         return fmean(lost) <= MAINTAINED, f"loses {points(lost)} ({points(without)} to {points(with_them)})"
 
-    return compare(records, "mnist", with_and_without("bmru", depths=(2,)), test)
+    return compare(records, TASK, with_and_without("bmru", depths=(2,)), test)
 
 
 @claim(
@@ -140,7 +141,7 @@ def hybrid_equals_lru(records: Sequence[Record]) -> Finding:
         words = ", ".join(f"{points(gap, sign=True)} ({blocks} blocks)" for blocks, gap in gaps.items())
         return all(abs(fmean(gap)) <= SAME for gap in gaps.values()), words
 
-    return compare(records, "mnist", [name(cell, blocks) for cell in ("hybrid", "lru") for blocks in DEPTHS], test)
+    return compare(records, TASK, [name(cell, blocks) for cell in ("hybrid", "lru") for blocks in DEPTHS], test)
 
 
 @claim(
@@ -155,7 +156,7 @@ def hybrid_keeps(records: Sequence[Record]) -> Finding:
         words = ", ".join(f"loses {points(values)} ({blocks} blocks)" for blocks, values in lost.items())
         return all(fmean(values) <= KEPT for values in lost.values()), words
 
-    return compare(records, "mnist", with_and_without("hybrid"), test)
+    return compare(records, TASK, with_and_without("hybrid"), test)
 
 
 @claim(
@@ -184,7 +185,7 @@ def positions(records: Sequence[Record], having: str, lacking: str, least: float
         words = f"{points(gain, sign=True)} points with positions ({points(pair[0])} to {points(pair[1])})"
         return (fmean(gain) >= least if least > 0 else fmean(gain) <= least), words
 
-    return compare(records, "mnist", [having, lacking], test)
+    return compare(records, TASK, [having, lacking], test)
 
 
 @claim(
