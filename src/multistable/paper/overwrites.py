@@ -27,6 +27,8 @@ __all__ = ["bins", "measure", "memory_units"]
 
 HOLDS = 0.75
 """Half way between a unit that never loses its value and one that writes all the time."""
+BATCH = 512
+"""Sequences at a time. Twice that of training: fewer kernels to launch, and there are no gradients to keep."""
 
 
 class Reading(NamedTuple):
@@ -91,7 +93,7 @@ def read(
 ) -> Reading:
     task = replace(copy_first(run), noise=test.noise)
     target, pieces = task.stream(test.length, test.samples, run.seed)
-    readings = read_pieces(model, first_apart(pieces), precision=run.precision, device=device)
+    readings = read_pieces(model, first_apart(pieces), batch_size=BATCH, precision=run.precision, device=device)
     output, states = next(readings)
     first = bmru_states(model, states)
     for output, states in readings:  # noqa: B007  the last ones count
