@@ -18,7 +18,7 @@ def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]
 def test_help_names_every_command() -> None:
     result = run("-m", "multistable", "--help")
     assert result.returncode == 0, result.stderr
-    for command in ("demo", "info", "bench"):
+    for command in ("demo", "reproduce", "figure", "claims", "report", "info", "bench"):
         assert command in result.stdout
 
 

@@ -2,13 +2,13 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
+from html_page import assert_self_contained
 from multistable import demo
 from multistable.demo import copy_first, hold_bit
 from multistable.tasks import CopyFirst
@@ -93,35 +93,6 @@ def test_copy_first_learns_and_its_lines_are_the_models_answers(tmp_path: Path) 
         torch.testing.assert_close(outcome.outputs[:, t - 1], answer[:, 0].detach())
 
 
-class Links(HTMLParser):
-    """All that a page could load, its identifiers, and the pairing of its tags."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.ids: list[str] = []
-        self.open: list[str] = []
-        self.names: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-        if tag != "meta":
-            self.open.append(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "xlink:href"):
-                self.links.append(value or "")
-            if name == "id":
-                self.ids.append(value or "")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag != "meta":
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """The folder of a tiny demo, what it printed, and its page."""
@@ -140,17 +111,7 @@ def test_run_prints_tables_and_where_the_page_is(made: tuple[Path, str, str]) ->
 
 
 def test_page_needs_nothing_else_and_is_well_formed(made: tuple[Path, str, str]) -> None:
-    page = made[2]
-    links = Links()
-    links.feed(page)
-    assert links.open == []
-    assert not links.names & {"script", "link", "img", "iframe", "object"}
-    assert all(link.startswith("#") for link in links.links)
-    assert len(links.ids) == len(set(links.ids))
-    assert {link[1:] for link in links.links} | set(re.findall(r"url\(#([^)]*)\)", page)) <= set(links.ids)
-    assert set(re.findall(r"https?://[^\"' ]*", page)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert "@import" not in page
-    assert re.search(r"\$[a-z]", page) is None
+    assert_self_contained(made[2])
 
 
 def test_page_shows_four_pictures_with_text_and_the_facts(made: tuple[Path, str, str]) -> None:

@@ -7,12 +7,12 @@ import pytest
 import torch
 import typer
 
-from multistable.paper import theory_figures
+from multistable.paper import theory, theory_figures
 from multistable.paper.command import figure
 
 
 def test_stationary_memory_does_not_grow_with_length():
-    data = theory_figures.stationary_memory((10, 100, 1000, 1_000_000))
+    data = theory.stationary_memory((10, 100, 1000, 1_000_000))
     bmru, lru = data.errors["BMRU"], data.errors["LRU"]
     assert len(set(bmru)) == 1  # the same to the last bit, a million steps on
     assert bmru[0] < 1e-3
@@ -23,17 +23,17 @@ def test_stationary_memory_does_not_grow_with_length():
 
 def test_gradients_are_constant_in_length_to_the_last_bit():
     lengths = (2, 3, 10, 1000, 20_000)
-    for values in theory_figures.first_gradients(lengths, writes_later=False):
+    for values in theory.first_gradients(lengths, writes_later=False):
         assert len(set(values)) == 1
         assert values[0] != 0
-    for values in theory_figures.first_gradients(lengths, writes_later=True):
+    for values in theory.first_gradients(lengths, writes_later=True):
         assert set(values) == {0.0}
 
 
 def test_trajectories_forget_or_remember():
     starts = torch.tensor([-0.9, -0.2, 0.2, 0.9])
-    assert theory_figures.trajectories(0.0, -1.5, starts, 3000)[-1].abs().max() < 1e-10
-    ends = theory_figures.trajectories(0.0, 1.5, starts, 3000)[-1]
+    assert theory.trajectories(0.0, -1.5, starts, 3000)[-1].abs().max() < 1e-10
+    ends = theory.trajectories(0.0, 1.5, starts, 3000)[-1]
     assert torch.equal(ends.sign(), starts.sign().double())
     assert ends.abs().min() > 0.9
 

@@ -19,7 +19,7 @@ need("typer", "rich", "safetensors")
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
-from multistable.paper.command import figure, reproduce  # noqa: E402
+from multistable.paper.command import claims, figure, report, reproduce  # noqa: E402
 from multistable.tasks.pathfinder import command as pathfinder  # noqa: E402
 from multistable.training.checkpoint import CheckpointError  # noqa: E402
 from multistable.training.command import train  # noqa: E402
@@ -65,6 +65,8 @@ def demo(
 app.command()(train)
 app.command()(reproduce)
 app.command()(figure)
+app.command()(claims)
+app.command()(report)
 
 data = typer.Typer(help="Make data sets, and look at them.", no_args_is_help=True)
 show = typer.Typer(help="Draw a sheet of samples with their labels.", no_args_is_help=True)

@@ -1,19 +1,18 @@
 """The demo: BMRU, LRU and GRU hold a bit and copy a number; it ends in one HTML page."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from multistable.demo import copy_first, hold_bit, page
 from multistable.files import write_atomically
+from multistable.threads import one_thread
 from multistable.training.presets import Preset
 
 __all__ = ["PAGE", "Plan", "run"]
@@ -68,18 +67,6 @@ def copy_numbers(plan: Plan, seed: int, runs: Path, console: Console) -> dict[st
         run, show = copy_first.make(name, seed, plan.copy), bar(console, f"copy-first, {name}")
         outcomes[name] = copy_first.learn(run, runs, plan.copy_lengths, plan.copy_samples, show, console.is_terminal)
     return outcomes
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """The tensors are small: two threads save nothing, and on a busy machine they wait for each other (the training of
-    copy-first took 250 s with two of them on two cores that were busy already, and 20 s with one)."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def bar(console: Console, name: str) -> Callable[[Sequence[Any], str], Iterable[Any]]:

@@ -1,45 +1,23 @@
 """The pictures of the demo, as SVG to be put into a page: text is text, and colours are the page's variables."""
 
-import io
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from multistable.demo import copy_first, hold_bit
+from multistable.page.pictures import COLOURS, FAINT, embed, label_ends
 
 __all__ = ["bit_errors", "bit_states", "copy_errors", "copy_outputs"]
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; in the page each is a variable, for light and dark.
-COLOURS = {"BMRU": "#0072b2", "LRU": "#d55e00", "GRU": "#009e73"}
-INK, FAINT = "#1a1b1c", "#8a8b8c"
-VARIABLES = {colour: name.lower() for name, colour in COLOURS.items()} | {INK: "ink", FAINT: "faint"}
 DOTTED, DASHED = (0, (1, 2)), (0, (3, 2))
 MINUS = "\N{MINUS SIGN}"
 EXACT = 1e-16  # where an error of exactly 0 is drawn on a logarithmic axis
-STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": FAINT,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
-    "lines.linewidth": 2,
-    "lines.markersize": 4.5,
-}
 
 
 def bit_states(outcomes: dict[str, hold_bit.Outcome]) -> str:
@@ -80,8 +58,8 @@ def bit_errors(outcomes: dict[str, hold_bit.Outcome]) -> str:
         longer.set_title("Memory: error against length")
         lengths = [test.length for test in outcomes["BMRU"].recalls]
         time_axis(longer, min(lengths), max(lengths), "length of the sequence")
-        label_ends(learning, {name: outcome.curve[-1][1] for name, outcome in outcomes.items()})
-        label_ends(longer, {name: outcome.recalls[-1].error for name, outcome in outcomes.items()})
+        label_ends(learning, ends({name: outcome.curve[-1][1] for name, outcome in outcomes.items()}))
+        label_ends(longer, ends({name: outcome.recalls[-1].error for name, outcome in outcomes.items()}))
 
     return svg("bit-errors", 2, (10.4, 3.3), draw)
 
@@ -119,14 +97,14 @@ def copy_errors(outcomes: dict[str, copy_first.Outcome]) -> str:
             plot(learning, [(record["epoch"], record["valid_mse"]) for record in history], color=COLOURS[name])
         learning.set(xlabel="epoch", ylabel="mean squared error", xlim=(0, None))
         learning.set_title(f"Learning: error after {outcomes['BMRU'].run.task.length} steps")
-        label_ends(learning, {name: history[-1]["valid_mse"] for name, history in curves.items()})
+        label_ends(learning, ends({name: history[-1]["valid_mse"] for name, history in curves.items()}))
         for panel, noise in zip(tests, copy_first.NOISES, strict=True):
             for name, outcome in outcomes.items():
                 plot(panel, outcome.errors[noise], color=COLOURS[name], marker="o")
             lengths = [length for length, _ in outcomes["BMRU"].errors[noise]]
             time_axis(panel, min(lengths), max(lengths), "length of the sequence")
             panel.set_title(f"Longer sequences, noise {noise:g}")
-            label_ends(panel, {name: outcome.errors[noise][-1][1] for name, outcome in outcomes.items()})
+            label_ends(panel, ends({name: outcome.errors[noise][-1][1] for name, outcome in outcomes.items()}))
 
     return svg("copy-errors", 3, (10.4, 3.3), draw, sharey=True)
 
@@ -141,6 +119,11 @@ def plot(panel: Axes, points: Sequence[tuple[int, float]], **style: Any) -> None
     """Errors, with 0 at the lowest tick."""
     places, errors = zip(*points, strict=True)
     panel.plot(places, [max(error, EXACT) for error in errors], clip_on="marker" not in style, **style)
+
+
+def ends(values: dict[str, float]) -> list[tuple[float, str, str]]:
+    """What :func:`label_ends` writes: errors, names, colours."""
+    return [(max(value, EXACT), name, COLOURS[name]) for name, value in values.items()]
 
 
 def time_axis(panel: Axes, first: int, last: int, words: str = "timestep") -> None:
@@ -184,44 +167,14 @@ def say_training_ends(panel: Axes, T: int, height: float) -> None:
     panel.annotate("training ends here", (T, height), (4, 0), color=FAINT, fontsize=8.5, **place)
 
 
-def label_ends(panel: Axes, values: dict[str, float]) -> None:
-    """Names at the right ends of the lines, moved apart where they would overlap."""
-    low, high = map(math.log10, panel.get_ylim())
-    names = sorted(values, key=lambda name: values[name])
-    places = [(math.log10(max(values[name], EXACT)) - low) / (high - low) for name in names]
-    for place, name in zip(apart(places, 0.075), names, strict=True):  # a line of text is 0.075 of the panel's height
-        panel.annotate(name, (1.03, place), xycoords="axes fraction", color=COLOURS[name], weight="bold", va="center")
-
-
-def apart(places: list[float], gap: float) -> list[float]:
-    """Rising numbers, each pair of neighbours pushed apart evenly until no two are closer than ``gap``.
-
-    >>> [round(place, 2) for place in apart([0.1, 0.5, 0.5, 0.51], 0.2)]
-    [0.1, 0.3, 0.5, 0.7]
-    """
-    for _ in range(100):
-        for i in range(len(places) - 1):
-            missing = max(0.0, gap - (places[i + 1] - places[i])) / 2
-            places[i : i + 2] = places[i] - missing, places[i + 1] + missing
-    return places
-
-
 def svg(
     name: str, columns: int, size: tuple[float, float], draw: Callable[[Sequence[Axes]], None], **options: Any
 ) -> str:
     """Draw on a row of panels and return one ``<svg>`` element whose identifiers start with ``name``."""
-    style: dict[Any, Any] = {**STYLE, "svg.hashsalt": name}
-    with matplotlib.rc_context(style):
+
+    def make() -> Figure:
         figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasSVG(figure)
         draw(list(figure.subplots(1, columns, **options)))
-        file = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-    text = file.getvalue()
-    text = text[text.index("<svg") :]  # without what makes it a document of its own
-    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2)  # the page decides
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # no identifier twice in a page
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var(--{variable})")
-    return text
+        return figure
+
+    return embed(name, make)

@@ -1,13 +1,8 @@
 """The page: one HTML file that needs nothing else. Its words are in ``page.html``, the numbers come from here."""
 
-from collections.abc import Iterable, Sequence
-from html import escape
-from importlib.resources import files
-from string import Template
-from typing import Any
-
 from multistable.demo import copy_first, figures, hold_bit
 from multistable.machine import describe
+from multistable.page import coloured, commit_of, fill, machine_rows, table
 
 __all__ = ["make", "score"]
 
@@ -21,7 +16,6 @@ def make(
     ``steps`` is the length of the training on a bit, ``samples`` the number of sequences in each test of copy-first,
     ``seconds`` the time that the call took.
     """
-    words = (files("multistable.demo") / "page.html").read_text(encoding="utf-8")
     numbers = bit_numbers(bits) | copy_numbers(copies) | {"seed": seed, "bit_steps": steps, "test_samples": samples}
     pictures = {
         "bit_states": figures.bit_states(bits),
@@ -34,7 +28,7 @@ def make(
         "copy_table": copy_table(copies),
         "machine": machine_table(copies, seconds),
     }
-    return Template(words).substitute(numbers | pictures | tables)
+    return fill("multistable.demo", "page.html", numbers | pictures | tables)
 
 
 def score(value: float) -> str:
@@ -113,31 +107,9 @@ def copy_table(copies: dict[str, copy_first.Outcome]) -> str:
 
 
 def machine_table(copies: dict[str, copy_first.Outcome], seconds: float) -> str:
-    facts = describe()
     trained = sorted({commit_of(outcome.result["machine"]) for outcome in copies.values()})
-    rows = {
-        "processor": f"{facts['processor']}, {facts['cores']} cores, threads used: {facts['threads']}",
-        "system": facts["platform"],
-        "versions": f"Python {facts['python']}, torch {facts['torch']}, numba {facts['numba']}, "
-        f"multistable {facts['multistable']}",
-        "commit": commit_of(facts),
+    rows = machine_rows(describe()) | {
         "of the copy-first runs": ", ".join(trained),
-        "date": facts["date"],
         "seconds": f"{seconds:.0f} for this call; finished runs in its folder are not trained again",
     }
-    return table([], [[name, escape(str(value))] for name, value in rows.items()], "facts")
-
-
-def commit_of(machine: dict[str, Any]) -> str:
-    return f"{machine['commit'] or 'unknown'}{'+changes' if machine['dirty'] else ''}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
-    """The first column is a name; cells may hold HTML."""
-    top = "".join(f"<th>{cell}</th>" for cell in head)
-    lines = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<table class="{kind}"><thead><tr>{top}</tr></thead>\n<tbody>\n{lines}\n</tbody></table>'
-
-
-def coloured(name: str) -> str:
-    return f'<span class="{name.lower()}">{name}</span>'
+    return table([], [[name, value] for name, value in rows.items()], "facts")

@@ -1,0 +1,90 @@
+"""What the records of runs say of a claim: one number per reading and seed, compared seed by seed."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from multistable.paper.claims.claim import Finding
+from multistable.paper.readings import Value, runs_of, score
+from multistable.paper.store import Record
+from multistable.training.presets import preset
+
+__all__ = ["Reading", "Scores", "add", "compare", "minus", "number", "over_seeds", "points"]
+
+Scores = Mapping[str, list[float]]
+"""Of each reading a number per seed, the same seeds in the same order."""
+Test = Callable[[Scores], tuple[bool, str]]
+"""Whether a claim holds on these numbers, and the numbers in words."""
+
+
+class Reading(NamedTuple):
+    """A number to be read from each run of a configuration."""
+
+    configuration: str
+    value: Value
+
+
+def compare(records: Sequence[Record], task: str, configurations: Sequence[str], test: Test) -> Finding:
+    """Test a claim on the last epoch of the runs of a task, over the seeds that all configurations have.
+
+    The paper does not say whose weights it tests. What the weights that were best on the validation set say is added
+    where it is something else.
+    """
+    last, best = (
+        over_seeds(records, task, {name: Reading(name, score(which)) for name in configurations}, test)
+        for which in ("last", "best")
+    )
+    if last.held is None or last.held == best.held:
+        return last
+    return add(last, f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
+
+
+def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Reading], test: Test) -> Finding:
+    """Test a claim on readings, over the seeds that all of them have."""
+    runs = {name: runs_of(records, task, reading.configuration) for name, reading in readings.items()}
+    numbers = {
+        name: {seed: found for seed, run in runs[name].items() if (found := reading.value(run)) is not None}
+        for name, reading in readings.items()
+    }
+    if missing := [name for name, values in numbers.items() if not values]:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return Finding(None, f"missing: {missing[0]}{others}")
+    seeds = sorted(set.intersection(*(set(values) for values in numbers.values())))
+    if not seeds:
+        return Finding(None, "no seed that all of them have")
+    held, words = test({name: [values[seed] for seed in seeds] for name, values in numbers.items()})
+    epochs = sorted({each[seed].run.epochs for each in runs.values() for seed in seeds})
+    failed = sorted({run.name for each in runs.values() for run in each.values() if run.failure})
+    note = f"failed: {', '.join(failed)}" if failed else ""
+    return Finding(held, words, note, tuple(seeds), tuple(epochs), preset(task, "paper").epochs)
+
+
+def add(finding: Finding, words: str) -> Finding:
+    """The same finding, with more in its note."""
+    return replace(finding, note="; ".join(part for part in (finding.note, words) if part))
+
+
+def minus(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """Seed by seed."""
+    return [a - b for a, b in zip(first, second, strict=True)]
+
+
+def number(values: Sequence[float]) -> str:
+    """Mean and, of two seeds or more, standard deviation.
+
+    >>> number([0.00131]), number([0.0011, 0.0015])
+    ('0.00131', '0.0013 ± 0.00028')
+    """
+    mean = f"{statistics.fmean(values):.3g}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2g}"
+
+
+def points(values: Sequence[float], sign: bool = False) -> str:
+    """The same of percentages, with one decimal.
+
+    >>> points([97.34]), points([1.0, 2.0], sign=True)
+    ('97.3', '+1.5 ± 0.7')
+    """
+    mean = f"{statistics.fmean(values):{'+' if sign else ''}.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"

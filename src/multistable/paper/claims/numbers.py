@@ -1,0 +1,27 @@
+"""Random input for the claims that are computed on the spot: the same numbers on every call, float64."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+__all__ = ["gaussian", "differing", "seeded"]
+
+
+def gaussian(*shape: int, seed: int = 0) -> Tensor:
+    """Standard normal numbers, float64."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Layers made here start from this seed; the numbers drawn elsewhere do not change by it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def differing(x: Tensor, y: Tensor) -> int:
+    """How many elements of two tensors differ (0.0 and -0.0 do not)."""
+    return int((x != y).sum())

@@ -1,0 +1,153 @@
+"""Claims on Pathfinder (section 5.4): read from results, on the hard images. Accuracies are in percent.
+
+Thresholds, fixed before any result was looked at: *learns* is 55 % and more, where guessing gives 50 (on 20,000 test
+images its standard deviation is 0.35 points); an effect of width or depth counts from one point on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from multistable.paper.claims.claim import Claim, Finding, collector
+from multistable.paper.claims.evidence import Scores, add, compare, minus, points
+from multistable.paper.experiments import DEPTHS, SHORT_EPOCHS, WIDTHS
+from multistable.paper.readings import runs_of
+from multistable.paper.store import Record
+
+__all__ = ["CLAIMS"]
+
+CLAIMS: list[Claim] = []
+claim = collector(CLAIMS, trained=True)
+
+TASK = "pathfinder"
+LEARNS, EFFECT = 55.0, 1.0
+WHERE = "sec. 5.4, fig. 11"
+
+Grid = Mapping[tuple[int, int], list[float]]
+"""Accuracies per seed by blocks and width."""
+
+
+def name(level: str, blocks: int, width: int) -> str:
+    return f"{level}-{blocks}-block{'s' if blocks > 1 else ''}-{width}"
+
+
+def on_grid(
+    records: Sequence[Record], test: Callable[[Grid], tuple[bool, str]], depths: Sequence[int] = DEPTHS
+) -> Finding:
+    """Test on the grid of hard images at full length if there is a whole one, else on the shortened runs.
+
+    The easy images' outcome is added where it is another.
+    """
+    hard, easy = (on_level(records, level, test, depths) for level in ("hard", "easy"))
+    if None in (hard.held, easy.held) or hard.held == easy.held:
+        return hard
+    return add(hard, f"on easy images {'held' if easy.held else 'not held'}: {easy.measured} ({easy.evidence})")
+
+
+def on_level(
+    records: Sequence[Record], level: str, test: Callable[[Grid], tuple[bool, str]], depths: Sequence[int]
+) -> Finding:
+    cells = {(blocks, width): name(level, blocks, width) for blocks in depths for width in WIDTHS}
+    if not all(any(run.metrics for run in runs_of(records, TASK, each).values()) for each in cells.values()):
+        cells = {cell: f"{each}-{SHORT_EPOCHS}-epochs" for cell, each in cells.items()}
+
+    def on_names(scores: Scores) -> tuple[bool, str]:
+        return test({cell: scores[each] for cell, each in cells.items()})
+
+    return compare(records, TASK, list(cells.values()), on_names)
+
+
+def average(lines: Sequence[list[float]]) -> list[float]:
+    """Over configurations, seed by seed."""
+    return [fmean(values) for values in zip(*lines, strict=True)]
+
+
+def by_depth(grid: Grid) -> dict[int, list[float]]:
+    """Averages over the widths."""
+    return {blocks: average([grid[blocks, width] for width in WIDTHS]) for blocks in DEPTHS}
+
+
+def by_width(grid: Grid) -> dict[int, list[float]]:
+    """Averages over the depths."""
+    return {width: average([grid[blocks, width] for blocks in DEPTHS]) for width in WIDTHS}
+
+
+def span(effects: Mapping[int, list[float]]) -> float:
+    means = [fmean(values) for values in effects.values()]
+    return max(means) - min(means)
+
+
+@claim(
+    "pathfinder-one-layer",
+    "BMRU learns Pathfinder, even with one recurrent layer",
+    WHERE,
+    f"accuracy of one block, average over the four widths: at least {LEARNS:g} %",
+)
+def one_layer(records: Sequence[Record]) -> Finding:
+    def test(grid: Grid) -> tuple[bool, str]:
+        accuracy = average(list(grid.values()))
+        best = max(grid.values(), key=fmean)
+        return fmean(accuracy) >= LEARNS, f"{points(accuracy)} on average, {points(best)} at the best width"
+
+    return on_grid(records, test, depths=(1,))
+
+
+@claim(
+    "pathfinder-width-over-depth",
+    "On Pathfinder width has a bigger impact than depth",
+    WHERE,
+    f"largest less smallest average over widths against that over depths: at least {EFFECT:g} point more",
+)
+def width_over_depth(records: Sequence[Record]) -> Finding:
+    def test(grid: Grid) -> tuple[bool, str]:
+        width, depth = span(by_width(grid)), span(by_depth(grid))
+        return width >= depth + EFFECT, f"widths span {width:.1f} points, depths {depth:.1f}"
+
+    return on_grid(records, test)
+
+
+@claim(
+    "pathfinder-wider-is-better",
+    "On Pathfinder a wider state performs better",
+    WHERE,
+    f"accuracy of width {max(WIDTHS)} less {min(WIDTHS)}, average over the depths: at least {EFFECT:g} point",
+)
+def wider_is_better(records: Sequence[Record]) -> Finding:
+    def test(grid: Grid) -> tuple[bool, str]:
+        widths = by_width(grid)
+        gain = minus(widths[max(WIDTHS)], widths[min(WIDTHS)])
+        return fmean(gain) >= EFFECT, ", ".join(f"{width}: {points(values)}" for width, values in widths.items())
+
+    return on_grid(records, test)
+
+
+@claim(
+    "pathfinder-depth-does-not-help",
+    "On Pathfinder depth is not that important",
+    WHERE,
+    f"the better of 2 and 3 blocks less 1, average over the widths: at most {EFFECT:g} point",
+)
+def depth_does_not_help(records: Sequence[Record]) -> Finding:
+    def test(grid: Grid) -> tuple[bool, str]:
+        depths = by_depth(grid)
+        gain = max(fmean(depths[2]), fmean(depths[3])) - fmean(depths[1])
+        return gain <= EFFECT, described(depths)
+
+    return on_grid(records, test)
+
+
+@claim(
+    "pathfinder-drop-with-layers",
+    "On Pathfinder performance drops when layers are added",
+    WHERE,
+    f"1 block less 3, average over the widths: at least {EFFECT:g} point",
+)
+def drop_with_layers(records: Sequence[Record]) -> Finding:
+    def test(grid: Grid) -> tuple[bool, str]:
+        depths = by_depth(grid)
+        return fmean(depths[1]) - fmean(depths[3]) >= EFFECT, described(depths)
+
+    return on_grid(records, test)
+
+
+def described(depths: Mapping[int, list[float]]) -> str:
+    return ", ".join(f"{blocks} block{'s' if blocks > 1 else ''}: {points(v)}" for blocks, v in depths.items())

@@ -1,0 +1,229 @@
+"""The figures of the paper that show trained models: ``FIGURES[name]`` draws what results there are.
+
+A mark is the mean over the seeds of a configuration, its bar their standard deviation. What has not been computed is
+said below the picture.
+"""
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from multistable.page.pictures import COLOURS, label_ends
+from multistable.paper import experiments
+from multistable.paper.drawing import GREY, label, panels
+from multistable.paper.experiments import Experiment
+from multistable.paper.readings import Value, runs_of, score, streamed
+from multistable.paper.store import Record
+from multistable.training.presets import Scale
+
+__all__ = ["FIGURES"]
+
+DOTTED, DASHED = (0, (1, 2)), (0, (4, 2))
+CELLS = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid"}
+LEVELS = {"hard": COLOURS["BMRU"], "easy": COLOURS["GRU"]}
+
+
+class Results:
+    """The numbers of a figure's configurations, and what is missing among them."""
+
+    def __init__(self, records: Sequence[Record], planned: Sequence[Experiment]) -> None:
+        self.records = records
+        self.tasks = {experiment.configuration: experiment.run.task.name for experiment in planned}
+        self.seeds: set[int] = set()
+        self.missing: list[str] = []
+
+    def of(self, configuration: str, value: Value, what: str = "") -> list[float]:
+        """One number for each seed that has it; if none has, that is noted under ``what``."""
+        runs = runs_of(self.records, self.tasks[configuration], configuration)
+        found = {seed: number for seed, run in runs.items() if (number := value(run)) is not None}
+        self.seeds |= set(found)
+        name = f"{configuration} {what}".strip()
+        if not found and name not in self.missing:
+            self.missing.append(name)
+        return list(found.values())
+
+    def note(self, figure: Figure) -> None:
+        """Below the picture: how many seeds it shows, and what it does not show."""
+        words = []
+        if self.seeds:
+            many = len(self.seeds) > 1
+            words.append(f"mean and standard deviation over {len(self.seeds)} seeds" if many else "one seed")
+        if self.missing:
+            named = ", ".join(self.missing[:3]) + (
+                f" and {len(self.missing) - 3} more" if len(self.missing) > 3 else ""
+            )
+            words.append(f"not computed yet: {named}")
+        figure.supxlabel("; ".join(words), fontsize=8, color=GREY, x=0.01, ha="left")
+
+
+def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: bool = True) -> None:
+    """Mean and standard deviation."""
+    if values:
+        axis.errorbar(x, statistics.fmean(values), spread(values), color=colour, capsize=3, lw=1.2)
+        axis.plot(x, statistics.fmean(values), color=colour, marker="o", ms=6, mfc=colour if filled else "white")
+
+
+def curve(axis: Axes, points: Mapping[int, Sequence[float]], colour: str, style: Any = "-") -> float | None:
+    """Means and standard deviations over x, where there are any; the last mean."""
+    known = {x: values for x, values in points.items() if values}
+    if not known:
+        return None
+    means, bars = [statistics.fmean(values) for values in known.values()], [spread(v) or 0.0 for v in known.values()]
+    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, ls=style, lw=1.5, capsize=3)
+    return means[-1]
+
+
+def spread(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def finish(axis: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Name the lines, or say that there are none."""
+    if ends:
+        label_ends(axis, ends)
+    else:
+        nothing_yet(axis)
+
+
+def nothing_yet(axis: Axes) -> None:
+    axis.text(0.5, 0.5, "no result yet", transform=axis.transAxes, color=GREY, ha="center", va="center")
+
+
+def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
+    """Test error of both cells on copy-first-input at the two lengths, on a logarithmic axis. Filled: the last epoch;
+    open: the weights that were best on the validation set. The LRU once more without weight decay on eigenvalues, norms
+    and biases. Dotted: always answering 0."""
+    planned = experiments.copy_first(scale)
+    results = Results(records, planned)
+    figure, axes = panels(1, 1, 6.2, 3.2)
+    axis, ticks = axes[0, 0], []
+    for x, experiment in enumerate(planned):
+        cell = CELLS[experiment.run.model.cells[0]]
+        for value, shift, filled in ((score("last"), -0.12, True), (score("best"), 0.12, False)):
+            mark(axis, x + shift, results.of(experiment.configuration, value), COLOURS[cell], filled)
+        usual = "\nusual decay" if experiment.run.decay.reading == "usual" else ""
+        ticks.append(f"{cell}\nT = {experiment.run.task.length}{usual}")
+    if results.seeds:
+        axis.set_yscale("log")
+    else:
+        nothing_yet(axis)
+    axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
+    axis.set(xticks=range(len(planned)), xticklabels=ticks, xlim=(-0.5, len(planned) - 0.5))
+    label(axis, "filled: last epoch, open: best on validation", "", "mean squared error")
+    results.note(figure)
+    return figure
+
+
+def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
+    """Error of the models trained on the shorter length, on longer sequences: noise N(0, 1), and N(0, 0.1) with 0.1
+    read as the standard deviation (solid) and as the variance (dashed). Best weights on validation; dotted: always
+    answering 0."""
+    planned = experiments.generalisation(scale)
+    results = Results(records, planned)
+    figure, axes = panels(1, 2, 4.4, 3.1, sharey=True)
+    lengths = sorted({test.length for experiment in planned for test in experiment.tests})
+    errors = {
+        (CELLS[experiment.run.model.cells[0]], noise): {
+            T: results.of(experiment.configuration, streamed(T, noise), "longer") for T in lengths
+        }
+        for experiment in planned
+        for noise in experiments.NOISES
+    }
+    known = [error for points in errors.values() for values in points.values() for error in values]
+    axes[0, 0].set(yscale="log", ylim=(min(known, default=2e-4) / 2, max(known, default=1) * 3))
+    loud, *quiet = experiments.NOISES
+    for axis, noises, title in ((axes[0, 0], [loud], "noise N(0, 1)"), (axes[0, 1], quiet, "noise N(0, 0.1)")):
+        axis.set(xscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))
+        axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        ends = []
+        for cell, noise in itertools.product(("BMRU", "LRU"), noises):
+            words, style = (cell, "-") if noise == noises[0] else (f"{cell}, variance", DASHED)
+            if (end := curve(axis, errors[cell, noise], COLOURS[cell], style)) is not None:
+                ends.append((end, words, COLOURS[cell]))
+        label(axis, title, "length of the sequence, T", "mean squared error" if axis is axes[0, 0] else "")
+        finish(axis, ends)
+    results.note(figure)
+    return figure
+
+
+def permuted_mnist(records: Sequence[Record], scale: Scale) -> Figure:
+    """Test accuracy on permuted sequential MNIST after the last epoch, for 2 and 3 blocks. Full bars: without black
+    pixels; light bars: with 1,216 of them at the end of each sequence. Dotted: guessing."""
+    planned = [e for e in experiments.permuted_mnist(scale) if not e.configuration.endswith("positions")]
+    results = Results(records, planned)
+    figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
+    for axis, blocks in zip(axes[0], (2, 3), strict=True):
+        for x, (cell, name) in enumerate(CELLS.items()):
+            for black, shift, alpha in (("", -0.2, 1.0), ("-black", 0.2, 0.45)):
+                values = results.of(f"{cell}-{blocks}-blocks{black}", score("last"))
+                bar(axis, x + shift, values, COLOURS[name], alpha)
+        axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        axis.set(xticks=range(3), xticklabels=CELLS.values(), xlim=(-0.6, 2.6), ylim=(0, 109), yticks=range(0, 101, 20))
+        label(
+            axis,
+            f"{blocks} recurrent blocks; light: with black pixels",
+            "",
+            "test accuracy, %" if axis is axes[0, 0] else "",
+        )
+        if not axis.patches:
+            nothing_yet(axis)
+    results.note(figure)
+    return figure
+
+
+def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float) -> None:
+    """With its mean written above it."""
+    if not values:
+        return
+    mean, high = statistics.fmean(values), statistics.fmean(values) + (spread(values) or 0.0)
+    axis.bar(x, mean, 0.38, color=colour, alpha=alpha, lw=0)
+    axis.errorbar(x, mean, spread(values), color="black", capsize=2.5, lw=1)
+    axis.annotate(f"{mean:.1f}", (x, high), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+
+
+def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
+    """Test accuracy of BMRU on Pathfinder after the last epoch, against the units per direction, for 1, 2 and 3 blocks;
+    hard and easy images. Behind the name of the images the number of
+    epochs; dashed: shortened runs. Dotted: guessing."""
+    planned = experiments.pathfinder(scale)
+    results = Results(records, planned)
+    longest = max(experiment.run.epochs for experiment in planned)
+    figure, axes = panels(1, 3, 3.5, 3.0, sharey=True)
+    for axis, blocks in zip(axes[0], experiments.DEPTHS, strict=True):
+        ends = []
+        for (level, colour), epochs in itertools.product(LEVELS.items(), sorted({e.run.epochs for e in planned})):
+            line = {
+                e.run.model.d_state: results.of(e.configuration, score("last"))
+                for e in planned
+                if (len(e.run.model.cells), level_of(e), e.run.epochs) == (blocks, level, epochs)
+            }
+            end = curve(axis, line, colour, "-" if epochs == longest else DASHED)
+            if end is not None:
+                ends.append((end, f"{level}, {epochs}", colour))
+        widths = sorted({e.run.model.d_state for e in planned})
+        axis.set_xscale("log", base=2)
+        axis.set(xticks=widths, xticklabels=widths, xlim=(widths[0] / 1.3, widths[-1] * 1.3), ylim=(45, 101))
+        axis.minorticks_off()
+        axis.axhline(50, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        title = f"{blocks} recurrent block{'s' if blocks > 1 else ''}"
+        label(axis, title, "state dimension", "test accuracy, %" if axis is axes[0, 0] else "")
+        finish(axis, ends)
+    results.note(figure)
+    return figure
+
+
+def level_of(experiment: Experiment) -> str:
+    return experiment.run.to_dict()["task"]["level"]
+
+
+FIGURES: dict[str, Callable[[Sequence[Record], Scale], Figure]] = {
+    "copy-first": copy_first,
+    "generalisation": generalisation,
+    "permuted-mnist": permuted_mnist,
+    "pathfinder": pathfinder,
+}
+"""Every figure by the name of its experiments."""

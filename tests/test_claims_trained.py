@@ -1,0 +1,229 @@
+"""Claims on trained models: each verdict comes out, from records that hold a claim, break it, or are too few."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from multistable.paper import claims, store
+from multistable.paper.claims import CLAIMS, table
+from multistable.paper.command import claims as command
+from multistable.paper.store import Record
+from paper_records import INTACT, SCORES, STREAMS, pathfinder_score, records
+
+TRAINED = {claim.id: claim for claim in CLAIMS if claim.trained}
+
+
+def scores(**changes: float) -> dict[str, Any]:
+    return {"scores": SCORES | {name.replace("_", "-"): value for name, value in changes.items()}}
+
+
+def stream(cell: str, length: int, noise: float, error: float) -> dict[str, Any]:
+    return {"streams": STREAMS | {(cell, length, noise): error}}
+
+
+BREAKS: dict[str, dict[str, Any]] = {
+    "copy-100-both": scores(lru_T100=0.2),
+    "copy-300-bmru": scores(bmru_T300=0.2),
+    "copy-300-lru": scores(lru_T300=0.4),
+    "copy-300-lru-best": {"best": {"lru-T300": 0.0066}},
+    "longer-lru-fails": stream("lru", 100_000, 1.0, 0.4),
+    "longer-lru-fails-quiet": stream("lru", 100_000, 0.1, 0.4),
+    "longer-bmru-resilient": stream("bmru", 10_000, 1.0, 0.6),
+    "longer-bmru-loud": stream("bmru", 100_000, 1.0, 0.0015),
+    "longer-bmru-quiet": stream("bmru", 100_000, 0.1, 0.0011),
+    "longer-bmru-overwrites": {"intact": INTACT | {100_000: 0.0013}},
+    "mnist-lru-better": scores(lru_3_blocks=95.1),
+    "mnist-lru-combines": scores(lru_3_blocks=96),
+    "mnist-bmru-maintains": scores(bmru_3_blocks_black=91),
+    "mnist-most-when-shallow": scores(lru_3_blocks_black=70),
+    "mnist-lru-needs-depth": scores(lru_3_blocks_black=81),
+    "mnist-bmru-two-layers": scores(bmru_2_blocks_black=90),
+    "mnist-hybrid-equals-lru": scores(hybrid_3_blocks=99),
+    "mnist-hybrid-keeps": scores(hybrid_2_blocks_black=95),
+    "mnist-hybrid-above-bmru": scores(hybrid_3_blocks_black=94),
+    "mnist-hybrid-above-lru": scores(lru_3_blocks_black=98),
+    "mnist-positions-help-bmru": scores(bmru_2_blocks_no_positions=90),
+    "mnist-positions-impede-lru": scores(lru_2_blocks_positions=97),
+    "pathfinder-one-layer": {"grid": lambda blocks, width: 52.0},
+    "pathfinder-width-over-depth": {"grid": lambda blocks, width: 90.0 - 10 * blocks},
+    "pathfinder-wider-is-better": {"grid": lambda blocks, width: 80 - width / 100},
+    "pathfinder-depth-does-not-help": {"grid": lambda blocks, width: pathfinder_score(1, width) + 2 * blocks},
+    "pathfinder-drop-with-layers": {"grid": lambda blocks, width: pathfinder_score(1, width)},
+}
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[Record]:
+    return records()
+
+
+def test_every_trained_claim_is_broken_below():
+    assert set(BREAKS) == set(TRAINED)
+
+
+@pytest.mark.parametrize("id", TRAINED)
+def test_five_seeds_of_full_length_hold_a_claim(id, whole):
+    measured = TRAINED[id].measure(whole)
+    assert (measured.verdict, measured.words) == ("held", "held")
+    assert measured.finding.evidence == "seeds 0, 1, 2, 3, 4; 100 epochs"
+
+
+@pytest.mark.parametrize("id", TRAINED)
+def test_other_results_break_it(id):
+    measured = TRAINED[id].measure(records(**BREAKS[id]))
+    assert (measured.verdict, measured.words) == ("not held", "not held"), measured.finding
+
+
+@pytest.mark.parametrize("id", TRAINED)
+def test_four_seeds_are_provisional_either_way(id):
+    measured = TRAINED[id].measure(records(range(4)))
+    assert (measured.verdict, measured.words) == ("provisional", "provisional (held so far)")
+    assert measured.finding.evidence == "seeds 0, 1, 2, 3; 100 epochs"
+    assert TRAINED[id].measure(records(range(4), **BREAKS[id])).words == "provisional (not held so far)"
+
+
+@pytest.mark.parametrize("id", TRAINED)
+def test_fewer_epochs_are_provisional(id, whole):
+    short = [replace(record, run=replace(record.run, epochs=30)) for record in whole]
+    measured = TRAINED[id].measure(short)
+    assert measured.verdict == "provisional"
+    assert measured.finding.evidence == "seeds 0, 1, 2, 3, 4; 30 epochs of 100"
+
+
+@pytest.mark.parametrize("id", TRAINED)
+def test_nothing_is_measured_without_results(id):
+    measured = TRAINED[id].measure([])
+    assert measured.verdict == "not measured"
+    assert measured.finding.measured.startswith("missing: ")
+
+
+def test_only_seeds_that_all_configurations_have_count(whole):
+    some = [r for r in whole if not (r.configuration == "lru-T100" and r.run.seed in (1, 3))]
+    measured = TRAINED["copy-100-both"].measure(some)
+    assert measured.finding.seeds == (0, 2, 4)
+    assert measured.verdict == "provisional"
+
+
+def test_mean_and_spread_are_those_of_the_seeds(whole):
+    assert TRAINED["copy-300-bmru"].measure(whole).finding.measured == "BMRU 0.003 ± 4.7e-06"
+    assert TRAINED["copy-300-bmru"].measure(records([2])).finding.measured == "BMRU 0.003"
+
+
+def test_a_failed_run_is_no_measurement_and_is_named(whole):
+    failed = [
+        replace(r, metrics={}, tests=[], failure="NaN in epoch 3") if r.name == "bmru-T300-seed1" else r for r in whole
+    ]
+    finding = TRAINED["copy-300-bmru"].measure(failed).finding
+    assert finding.seeds == (0, 2, 3, 4)
+    assert finding.note == "failed: bmru-T300-seed1"
+
+
+def test_what_the_best_epoch_says_is_added_where_it_is_something_else():
+    last_only = records(best={"lru-2-blocks": 92.0})
+    measured = TRAINED["mnist-lru-better"].measure(last_only)
+    assert measured.verdict == "held"
+    assert measured.finding.note.startswith("with the weights best on validation not held: -1.0")
+
+
+def test_lru_at_300_says_what_it_depends_on(whole):
+    for id in ("copy-300-lru", "copy-300-lru-best"):
+        assert "the last epoch has 2e-05" in TRAINED[id].measure(whole).finding.note
+    assert "best epochs: 1, 1, 1, 1, 1" in TRAINED["copy-300-lru-best"].measure(whole).finding.note
+
+
+def test_quiet_noise_has_two_readings():
+    spoiled = records(streams=STREAMS | {("bmru", 100_000, 0.1**0.5): 0.5})
+    measured = TRAINED["longer-bmru-quiet"].measure(spoiled)
+    assert measured.verdict == "held"
+    assert "if N(0, 0.1) gives the variance, not held" in measured.finding.note
+
+
+def test_overwrites_are_looked_at_at_the_greatest_length_that_most_seeds_have(whole):
+    fewer = records(intact={T: error for T, error in INTACT.items() if T <= 1_000})
+    assert "at T = 1,000 " in TRAINED["longer-bmru-overwrites"].measure(fewer).finding.measured
+    assert "at T = 100,000 " in TRAINED["longer-bmru-overwrites"].measure(whole).finding.measured
+
+
+def test_sequences_with_as_many_overwrites_are_compared(whole):
+    def group(least: int, most: int, sequences: int, error: float) -> dict[str, Any]:
+        return {"least": least, "most": most, "sequences": sequences, "mse": error}
+
+    groups = {
+        100: [group(0, 0, 5000, 0.001), group(1, 1, 700, 0.002), group(2, 3, 300, 0.004)],
+        1_000: [group(0, 0, 20, 0.5), group(1, 1, 299, 0.5), group(2, 3, 5000, 0.0045), group(4, 7, 600, 0.1)],
+    }
+    record = next(r for r in whole if r.name == "bmru-T100-seed2")
+    tests = [test | {"overwrites": groups.get(test["length"], [])} for test in record.tests]
+    measured = TRAINED["longer-bmru-overwrites"].measure([replace(record, tests=tests)])
+    assert measured.words == "provisional (held so far)"
+    assert measured.finding.measured == "0.004 at T = 100, 0.0045 at T = 1,000 (0.002 over all)"
+    assert measured.finding.note == "overwritten values in the sequences compared: 2 to 3"
+
+
+def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):
+    some = [r for r in whole if r.configuration != "hard-3-blocks-1024"]
+    measured = TRAINED["pathfinder-wider-is-better"].measure(some)
+    assert measured.verdict == "provisional"
+    assert measured.finding.evidence.endswith("10 epochs of 100")
+    assert TRAINED["pathfinder-one-layer"].measure(some).verdict == "held"  # one block is whole
+
+
+def test_a_failed_run_leaves_a_hole_in_the_grid(whole):
+    failed = [replace(r, metrics={}, failure="NaN") if r.configuration == "hard-1-block-256" else r for r in whole]
+    assert TRAINED["pathfinder-one-layer"].measure(failed).finding.evidence.endswith("10 epochs of 100")
+
+
+def test_results_of_this_repository_can_be_measured():
+    found = store.load(Path(__file__).parents[1] / "results")
+    assert found
+    for claim in TRAINED.values():
+        claim.measure(found)
+
+
+@pytest.fixture
+def trained_only(monkeypatch):
+    monkeypatch.setattr(claims, "CLAIMS", tuple(TRAINED.values()))
+
+
+def save(folder: Path, found: list[Record]) -> Path:
+    for record in found:
+        store.write(folder, record)
+    return folder
+
+
+@pytest.mark.usefixtures("trained_only")
+def test_strict_exits_with_1_on_a_broken_claim(tmp_path, capsys):
+    folder = save(tmp_path, records(figures=["copy-first"], **BREAKS["copy-300-bmru"]))
+    with pytest.raises(typer.Exit) as leave:
+        command(folder, "paper", strict=True)
+    assert leave.value.exit_code == 1
+    command(folder, "paper", strict=False)
+    printed = capsys.readouterr().out
+    assert "27 claims: 3 held, 1 not held, 23 not measured" in printed
+
+
+@pytest.mark.usefixtures("trained_only")
+@pytest.mark.parametrize("seeds", [range(5), range(1)])
+def test_strict_passes_what_is_held_provisional_or_missing(tmp_path, seeds, capsys):
+    command(save(tmp_path, records(seeds, ["copy-first"])), "paper", strict=True)
+    assert ("4 held" if len(seeds) == 5 else "4 provisional") in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("trained_only")
+def test_a_damaged_result_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "copy-first").mkdir()
+    (tmp_path / "copy-first" / "bmru-T100-seed0.json").write_text("{}")
+    with pytest.raises(typer.Exit) as leave:
+        command(tmp_path, "paper", strict=False)
+    assert leave.value.exit_code == 1
+    assert "bmru-T100-seed0.json is no result" in capsys.readouterr().err
+
+
+def test_markdown_has_a_row_per_claim(whole):
+    measured = [claim.measure(whole) for claim in TRAINED.values()]
+    text = table.markdown(measured)
+    assert text.count(" | held |") == len(TRAINED)
+    assert "On trained models: 27 held." in text

@@ -1,0 +1,79 @@
+"""Figures of trained models: drawn from whole, partial and absent results; the marks are where the numbers are."""
+
+import pytest
+
+from multistable.paper import store
+from multistable.paper.command import figure
+from multistable.paper.experiments import FIGURES as EXPERIMENTS
+from multistable.paper.figures import PICTURES
+from multistable.paper.result_figures import FIGURES
+from multistable.paper.theory_figures import FIGURES as THEORY
+from paper_records import SCORES, make, records
+
+PANELS = {"copy-first": 1, "generalisation": 2, "permuted-mnist": 2, "pathfinder": 3}
+
+
+def texts(picture):
+    return [text.get_text() for text in picture.findobj(lambda artist: hasattr(artist, "get_text"))]
+
+
+def test_one_registry_holds_all_figures_in_the_order_of_the_paper():
+    assert set(PICTURES) == set(THEORY) | set(FIGURES)
+    assert set(FIGURES) == set(EXPERIMENTS)
+    assert [picture.number for picture in PICTURES.values()] == list(range(1, len(PICTURES) + 1))
+    assert all(len(picture.caption) > 30 for picture in PICTURES.values())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_results_a_figure_says_so(name):
+    picture = FIGURES[name]([], "paper")
+    assert texts(picture).count("no result yet") == len(picture.axes) == PANELS[name]
+    assert any(words.startswith("not computed yet: ") for words in texts(picture))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_with_all_results_nothing_is_missing(name, seeds):
+    words = texts(FIGURES[name](records(range(seeds)), "paper"))
+    assert ("one seed" if seeds == 1 else "mean and standard deviation over 5 seeds") in words
+    assert "no result yet" not in words
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_partial_results_are_drawn_and_the_rest_is_named(name):
+    found = [
+        record for record in records([0]) if "lru" not in record.configuration and "easy" not in record.configuration
+    ]
+    words = texts(FIGURES[name](found, "paper"))
+    assert any("one seed; not computed yet: " in each for each in words)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("scale", ["small", "smoke"])
+def test_other_scales_have_figures_too(name, scale):
+    found = [make(e, scores=dict.fromkeys([e.configuration], 0.5)) for e in EXPERIMENTS[name](scale, 0)]
+    words = texts(FIGURES[name](found, scale))
+    assert "one seed" in words or name == "generalisation"  # whose lengths are others at scale smoke
+
+
+def test_bars_of_mnist_are_as_high_as_the_accuracies():
+    picture = FIGURES["permuted-mnist"](records(), "paper")
+    two_blocks = [bar.get_height() for bar in picture.axes[0].patches]
+    cells = [f"{cell}-2-blocks{black}" for cell in ("bmru", "lru", "hybrid") for black in ("", "-black")]
+    assert two_blocks == pytest.approx([SCORES[name] for name in cells])
+
+
+def test_marks_of_copy_first_are_last_and_best_epoch():
+    picture = FIGURES["copy-first"](records(best={"lru-T300": 0.0066}), "paper")
+    marks = [line.get_ydata()[0] for line in picture.axes[0].lines if line.get_marker() == "o"]
+    lru_300 = 2 * list(SCORES)[:5].index("lru-T300")
+    assert marks[lru_300 : lru_300 + 2] == pytest.approx([1.0, 0.0066])
+
+
+def test_the_command_writes_files_for_partial_results(tmp_path):
+    for record in records([0], ["copy-first"]):
+        store.write(tmp_path / "results", record)
+    for name in FIGURES:
+        figure(name, tmp_path, tmp_path / "results", "paper")
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text()[:1000]
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
