@@ -54,6 +54,7 @@ def test_lower_precision_equals_the_cpu(dtype):
     assert_close(actual.cpu()[same], expected[same])
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_nothing_waits_for_the_gpu():
     tensors = on_gpu(arguments(torch.float32))
     with_gradients(tensors)  # compiles the kernels
@@ -64,6 +65,7 @@ def test_nothing_waits_for_the_gpu():
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 def test_a_cuda_graph_holds_forward_and_backward():
     torch.manual_seed(0)
     rnn, x = HysteresisMRU(8, 16, 2, batch_first=True, device="cuda"), torch.randn(4, 100, 8, device="cuda")

@@ -52,8 +52,6 @@ def cut(request, monkeypatch):
         monkeypatch.setattr(triton_tiles, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
         for module in (triton_latch, triton_latch_backward, triton_linear, triton_linear_backward):
             monkeypatch.setattr(module, "_PACES", ((0, 2, 1),))
-        for module in (triton_linear, triton_linear_backward):
-            monkeypatch.setattr(module, "_CHAIN", (1, 2, 4, 2))
     yield request.param
     triton_tiles.make_plan.cache_clear()
 

@@ -22,6 +22,7 @@ from multistable.ops.triton_pieces import (
     reciprocal,
     steps,
     store_fields,
+    times_sign,
     under,
     where,
     words,
@@ -75,7 +76,7 @@ def _surrogate(by_gate, by_side, side, x, y, margin, slope: tl.constexpr):
     far, near = slope * margin, slope * x
     by_gate = by_gate * reciprocal(1.0 + far * far)
     by_x = tl.where(x == 0, 0.0, by_gate) * side + by_side * reciprocal(1.0 + near * near)
-    by_y = tl.where(y == 0, 0.0, tl.where(y < 0, by_gate, -by_gate))
+    by_y = tl.where(y == 0, 0.0, -times_sign(by_gate, y))
     return by_x, by_y
 
 

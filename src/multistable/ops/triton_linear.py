@@ -16,14 +16,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.triton_chain import collect, publish, where_in_chain, workspace
-from multistable.ops.triton_pieces import field, load, steps, store_fields, words
+from multistable.ops.precision import wide
+from multistable.ops.triton_pieces import field, load, steps, store_fields, where, words
 from multistable.ops.triton_tiles import flags, in_pairs, make_plan, rows, states
 
 __all__ = ["linear_forward"]
 
 _PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
-_CHAIN = 4, 8, 128, 32  # warps, steps per strand of a tile, steps per chunk, chunks per group
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -167,62 +166,6 @@ def _prefix(c, ci, s, si, S: tl.constexpr, PAIRS: tl.constexpr):
     return bc, bci, bs, bsi, c, ci, s, si
 
 
-@triton.jit
-def _link(
-    c, ci, s, si, state, state_i, i, chunks, o, half, m_n, chain,
-    PAIRS: tl.constexpr, SAME: tl.constexpr, G: tl.constexpr,
-):  # fmt: skip
-    """The state that enters chunk ``i`` of a chain; ``state`` enters the first.
-
-    ``chain`` is what ``triton_chain.workspace`` made, and the words of a row in it; ``o [1, BN]`` are the columns, the
-    imaginary parts ``half`` behind. SAME: all chunks have the same product.
-    """
-    ends, products, heads, row = chain
-    ACC: tl.constexpr = s.dtype
-    PLANES: tl.constexpr = 2 if ACC == tl.float64 else 1
-    p = i * row * PLANES + o
-    publish(ends + p, s, row, m_n)
-    if PAIRS:
-        publish(ends + p + half, si, row, m_n)
-    if not SAME:
-        publish(products + p, c, row, m_n)
-        if PAIRS:
-            publish(products + p + half, ci, row, m_n)
-
-    # The earlier chunks of the group, as one.
-    o_k = tl.arange(0, G)[:, None]
-    m_k = o_k < i % G
-    mask = m_k & m_n
-    p = (i - i % G + o_k) * row * PLANES + o
-    e = collect(ends + p, row, mask, ACC)
-    ei = collect(ends + p + half, row, mask, ACC) if PAIRS else e
-    if SAME:
-        a, ai = tl.broadcast_to(c, e.shape), tl.broadcast_to(ci, e.shape)
-    else:
-        a = collect(products + p, row, mask, ACC)
-        ai = collect(products + p + half, row, mask, ACC) if PAIRS else a
-    e, ei = tl.where(m_k, e, 0.0), tl.where(m_k, ei, 0.0)
-    a, ai = tl.where(m_k, a, 1.0), tl.where(m_k, ai, 0.0)
-    if PAIRS:
-        a, ai, e, ei = tl.associative_scan((a, ai, e, ei), 0, _join_complex)
-    else:
-        a, e = tl.associative_scan((a, e), 0, _join_real)
-        ai, ei = a, e
-    final = o_k == G - 1
-
-    p = i // G * row * PLANES + o
-    if i >= G:
-        state = collect(heads + p, row, m_n, ACC)
-        state_i = collect(heads + p + half, row, m_n, ACC) if PAIRS else state
-    state, state_i = _apply(_pick(a, final), _pick(ai, final), _pick(e, final), _pick(ei, final), state, state_i, PAIRS)
-    if (i % G == G - 1) & (i < chunks - 1):
-        next_, next_i = _apply(c, ci, s, si, state, state_i, PAIRS)
-        publish(heads + p + row * PLANES, next_, row, m_n)
-        if PAIRS:
-            publish(heads + p + row * PLANES + half, next_i, row, m_n)
-    return state, state_i
-
-
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
@@ -266,30 +209,28 @@ def _tile(
 
 
 @triton.jit
-def _sum_up(
-    ars, ais, brs, bis, opens, whole, whole_i, end, end_i,
-    S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr,
-):  # fmt: skip
-    """Product and end [1, BN] of a stretch that a tile makes longer."""
-    c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, RESETS)
-    _, _, _, _, c, ci, s, si = _prefix(c, ci, s, si, S, PAIRS)
-    end, end_i = _apply(c, ci, s, si, end, end_i, PAIRS)
-    whole, whole_i = _mul(c, ci, whole, whole_i, PAIRS)
-    return whole, whole_i, end, end_i
+def _constants(constant, t, end, o_s, U: tl.constexpr, EVEN: tl.constexpr):
+    """The same coefficient for U steps; behind the end nothing changes."""
+    ars, ais = (), ()
+    for u in tl.static_range(U):
+        ar, ai = constant
+        if not EVEN:
+            inside = (t + o_s * U + u < end)[:, None]
+            ar, ai = tl.where(inside, ar, 1.0), tl.where(inside, ai, 0.0)
+        ars += (ar,)
+        ais += (ai,)
+    return ars, ais
 
 
 @triton.jit
 def _coefficients(
-    words, words_i, constant, t, end, o_s, f: tl.constexpr, U: tl.constexpr,
+    words, words_i, t, end, o_s, f: tl.constexpr, U: tl.constexpr,
     HALF: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Tuples of U steps of field f: one constant for all, or words that were loaded. Behind the end nothing changes."""
+    """Coefficients of field f that were loaded, U steps; behind the end nothing changes."""
     ars, ais = (), ()
     for u in tl.static_range(U):
-        if words is None:
-            ar, ai = constant
-        else:
-            ar, ai = field(words[u], f, HALF, ACC), field(words_i[u], f, HALF, ACC)
+        ar, ai = field(words[u], f, HALF, ACC), field(words_i[u], f, HALF, ACC)
         if not EVEN:
             inside = (t + o_s * U + u < end)[:, None]
             ar, ai = tl.where(inside, ar, 1.0), tl.where(inside, ai, 0.0)
@@ -311,22 +252,21 @@ def _load_opens(reset, r_t, t, end, o_s, U: tl.constexpr):
 
 @triton.jit
 def _forward_kernel(
-    a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, h0, reset, r_b, r_t,
-    h, h_b, h_t, H_T: tl.constexpr, last, ends, products, heads, counter, B, T, N, C, L, blocks,
+    a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
+    h, h_b, h_t, H_T: tl.constexpr, last, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, CHAIN: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr,
-    G: tl.constexpr,
+    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """States of a whole sequence, or with CHAIN of one chunk of C; and the ``last [B, W]``.
+    """States of one chunk from ``start [B, C, W]``, and the ``last [B, W]`` of the last one; with SUMMARY only the
+    chunk's product and end, from zero.
 
-    N counts words; ``h0``, ``last`` and a constant ``a`` have rows of W numbers.
+    N counts words; ``start``, ``last``, ``product``, ``final`` and a constant ``a`` have rows of W numbers.
     """
     HALF: tl.constexpr = h.dtype.element_ty if FIELDS == 2 else None
-    SAME: tl.constexpr = CONSTANT and EVEN and reset is None
     a_t = a_t if A_T is None else A_T
     b_t = b_t if B_T is None else B_T
     h_t = h_t if H_T is None else H_T
-    i_c, i_b, o_n = where_in_chain(counter, blocks, B, BN, CHAIN)
+    i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s, o_u = tl.arange(0, S), tl.arange(0, U)[None, :]
     end = tl.minimum((i_c + 1) * L, T)
@@ -338,49 +278,18 @@ def _forward_kernel(
         p_a = words(a, FIELDS) + i_b * a_b + each * a_t + o_n
     half = N * FIELDS
     W = half * (2 if PAIRS else 1)
-    p_w = i_b * W + o_n * FIELDS
-    chain = ends, products, heads, B * W
+    p_w = (i_b * C + i_c) * W + o_n * FIELDS
     coefficients, states = (), ()
     for f in tl.static_range(FIELDS):
         zero = tl.zeros([1, BN], ACC)
         coefficients += (_load(a + o_n * FIELDS + f, half, m_n, PAIRS, ACC) if CONSTANT else (zero, zero),)
-        states += ((zero, zero) if h0 is None else _load(h0 + p_w + f, half, m_n, PAIRS, ACC),)
+        states += ((zero, zero) if start is None else _load(start + p_w + f, half, m_n, PAIRS, ACC),)
 
     if reset is not None:
         reset += i_b * r_b
-    a_w, ai_w = None, None
-    if CHAIN:
-        q_b = p_b
-        if not CONSTANT:
-            q_a = p_a
-        wholes, finals = (), ()
-        for f in tl.static_range(FIELDS):
-            zero = tl.zeros([1, BN], ACC)
-            wholes += ((zero + 1.0, zero),)
-            finals += ((zero, zero),)
-        for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
-            mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-            b_w, bi_w = _load_steps(q_b, N, mask, U, PAIRS, EVEN)
-            if not CONSTANT:
-                a_w, ai_w = _load_steps(q_a, N, mask, U, PAIRS, EVEN)
-            opens = _load_opens(reset, r_t, t, end, o_s, U)
-            wholes_2, finals_2 = (), ()
-            for f in tl.static_range(FIELDS):
-                ars, ais = _coefficients(a_w, ai_w, coefficients[f], t, end, o_s, f, U, HALF, EVEN, ACC)
-                whole, whole_i, final, final_i = _sum_up(
-                    ars, ais, _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC), opens,
-                    *wholes[f], *finals[f], S, U, PAIRS, reset is not None,
-                )  # fmt: skip
-                wholes_2 += ((whole, whole_i),)
-                finals_2 += ((final, final_i),)
-            wholes, finals = wholes_2, finals_2
-            q_b += S * U * b_t
-            if not CONSTANT:
-                q_a += S * U * a_t
-        states_2 = ()
-        for f in tl.static_range(FIELDS):
-            states_2 += (_link(*wholes[f], *finals[f], *states[f], i_c, C, p_w + f, half, m_n, chain, PAIRS, SAME, G),)
-        states = states_2
+    wholes = ()
+    for f in tl.static_range(FIELDS):
+        wholes += ((tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)),)
 
     for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
         mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
@@ -388,27 +297,73 @@ def _forward_kernel(
         if not CONSTANT:
             a_w, ai_w = _load_steps(p_a, N, mask, U, PAIRS, EVEN)
         opens = _load_opens(reset, r_t, t, end, o_s, U)
-        re, im, states_2 = (), (), ()
+        re, im, states_2, wholes_2 = (), (), (), ()
         for f in tl.static_range(FIELDS):
-            ars, ais = _coefficients(a_w, ai_w, coefficients[f], t, end, o_s, f, U, HALF, EVEN, ACC)
-            hs, his, state, state_i = _tile(
-                ars, ais, _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC), opens, *states[f],
-                S, U, PAIRS, reset is not None,
-            )  # fmt: skip
-            re += (hs,)
-            im += (his,)
-            states_2 += ((state, state_i),)
-        states = states_2
-        for u in tl.static_range(U):
-            mask = (t + o_s * U + u < end)[:, None] & m_n
-            _store_step(p_h + u * h_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
+            if CONSTANT:
+                ars, ais = _constants(coefficients[f], t, end, o_s, U, EVEN)
+            else:
+                ars, ais = _coefficients(a_w, ai_w, t, end, o_s, f, U, HALF, EVEN, ACC)
+            brs, bis = _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC)
+            if SUMMARY:
+                c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, reset is not None)
+                _, _, _, _, c, ci, s, si = _prefix(c, ci, s, si, S, PAIRS)
+                states_2 += (_apply(c, ci, s, si, *states[f], PAIRS),)
+                wholes_2 += (_mul(c, ci, *wholes[f], PAIRS),)
+            else:
+                hs, his, state, state_i = _tile(ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None)
+                re += (hs,)
+                im += (his,)
+                states_2 += ((state, state_i),)
+                wholes_2 += (wholes[f],)
+        states, wholes = states_2, wholes_2
+        if not SUMMARY:
+            for u in tl.static_range(U):
+                mask = (t + o_s * U + u < end)[:, None] & m_n
+                _store_step(p_h + u * h_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
         p_b += S * U * b_t
         p_h += S * U * h_t
         if not CONSTANT:
             p_a += S * U * a_t
-    if i_c == C - 1:
-        for f in tl.static_range(FIELDS):
-            _store(last + p_w + f, half, *states[f], m_n, PAIRS)
+
+    for f in tl.static_range(FIELDS):
+        if SUMMARY:
+            _store(product + p_w + f, half, *wholes[f], m_n, PAIRS)
+            _store(final + p_w + f, half, *states[f], m_n, PAIRS)
+        elif i_c == C - 1:
+            _store(last + i_b * W + o_n * FIELDS + f, half, *states[f], m_n, PAIRS)
+
+
+@triton.jit
+def _carry_kernel(
+    product, final, initial, start, N, C,
+    BN: tl.constexpr, BC: tl.constexpr, PAIRS: tl.constexpr, REVERSE: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """From each chunk's product and end to the state that enters each, ``start [B, C, W]``; REVERSE: from the last."""
+    i_b = tl.program_id(1).to(tl.int64)
+    o_n = (tl.program_id(0) * BN + tl.arange(0, BN))[None, :]
+    m_n = o_n < N
+    W = N * (2 if PAIRS else 1)
+    o_c = tl.arange(0, BC)
+    state, state_i = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
+    if initial is not None:
+        state, state_i = _load(initial + i_b * W + o_n, N, m_n, PAIRS, ACC)
+    _store(start + (i_b * C + (C - 1 if REVERSE else 0)) * W + o_n, N, state, state_i, m_n, PAIRS)
+    for j in range(0, C - 1, BC):
+        order = C - 1 - j - o_c if REVERSE else j + o_c
+        p = (i_b * C + order)[:, None] * W + o_n
+        m_c = (j + o_c < C - 1)[:, None]
+        c, ci = _load(product + p, N, m_c & m_n, PAIRS, ACC)
+        s, si = _load(final + p, N, m_c & m_n, PAIRS, ACC)
+        c, ci = tl.where(m_c, c, 1.0), tl.where(m_c, ci, 0.0)
+        if PAIRS:
+            c, ci, s, si = tl.associative_scan((c, ci, s, si), 0, _join_complex)
+        else:
+            c, s = tl.associative_scan((c, s), 0, _join_real)
+        h, hi = _pass(c, ci, state, state_i, PAIRS)
+        h, hi = h + s, hi + si
+        _store(start + p + (-W if REVERSE else W), N, h, hi, m_c & m_n, PAIRS)
+        last = (o_c == BC - 1)[:, None]
+        state, state_i = _pick(h, last), _pick(hi, last)
 
 
 # --- host -------------------------------------------------------------------------------------------------------------
@@ -424,16 +379,35 @@ def linear_forward(
     fields = fields_of(W // 2 if pairs else W, b, h, None if constant else a)
     N = W // (2 * fields if pairs else fields)
     loads = fields * b.itemsize * (2 if pairs else 1) * (1 if constant else 2)
-    plan = make_plan(B, T, N, _PACES, loads, h.device, _CHAIN)
+    plan = make_plan(B, T, N, _PACES, loads, h.device)
     kind = {"PAIRS": pairs, "CONSTANT": constant, "FIELDS": fields, "ACC": accumulator(h.dtype)}
     coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse, fields)
-    last = h.new_empty(B, W)
+    inputs = *coefficient, *rows(b, reverse, fields)
+    marks, out = flags(reset, reverse), rows(h, reverse, fields)
+    sizes = T, N, plan.C, plan.L, plan.blocks
+    last, start = h.new_empty(B, W), states(h0)
+    if plan.C > 1:
+        product, final = (h.new_empty(B, plan.C, W, dtype=wide(h.dtype)) for _ in range(2))
+        _forward_kernel[(plan.programs,)](
+            *inputs, None, *marks, *out, last, product, final, *sizes, SUMMARY=True, **plan.tile, **kind
+        )
+        start = carry(product, final, start, pairs=pairs, reverse=False)
     _forward_kernel[(plan.programs,)](
-        *coefficient, *rows(b, reverse, fields), states(h0), *flags(reset, reverse), *rows(h, reverse, fields), last,
-        *workspace(plan, B * W, h), B, T, N, plan.C, plan.L, plan.blocks,
-        CHAIN=plan.C > 1, G=plan.G, **plan.tile, **kind,
-    )  # fmt: skip
+        *inputs, start, *marks, *out, last, h, h, *sizes, SUMMARY=False, **plan.tile, **kind
+    )
     return last
+
+
+def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:
+    """From each chunk's product and end ``[B, C, W]`` to the state that enters each, in the same shape."""
+    B, C, W = final.shape
+    N = W // 2 if pairs else W
+    entering = torch.empty_like(final)
+    _carry_kernel[(-(-N // 32), B)](
+        product, final, initial, entering, N, C,
+        BN=32, BC=32, PAIRS=pairs, REVERSE=reverse, ACC=accumulator(final.dtype), num_warps=1,
+    )  # fmt: skip
+    return entering
 
 
 def fields_of(N: int, *tensors: Tensor | None) -> int:

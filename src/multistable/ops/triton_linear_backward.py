@@ -11,12 +11,11 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.precision import wide
-from multistable.ops.triton_chain import where_in_chain, workspace
 from multistable.ops.triton_linear import (
     _apply,
     _coefficients,
+    _constants,
     _fields,
-    _link,
     _load,
     _load_opens,
     _load_steps,
@@ -25,15 +24,15 @@ from multistable.ops.triton_linear import (
     _store,
     _store_step,
     accumulator,
+    carry,
     fields_of,
 )
-from multistable.ops.triton_pieces import field, words
+from multistable.ops.triton_pieces import field, where, words
 from multistable.ops.triton_tiles import flags, make_plan, rows, states
 
 __all__ = ["linear_backward"]
 
-_PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
-_CHAIN = 4, 8, 128, 32  # warps, steps per strand of a tile, steps per chunk, chunks per group
+_PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 3))  # measured on one H200
 
 
 @triton.jit
@@ -76,41 +75,26 @@ def _tile(
 
 
 @triton.jit
-def _sum_up(
-    gs, gis, ars, ais, opens, whole, whole_i, end, end_i,
-    S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr,
-):  # fmt: skip
-    """Product and end [1, BN] of a stretch that a tile makes longer, towards the past."""
-    c, ci, q, qi = _leave(gs, gis, ars, ais, opens, U, PAIRS, RESETS)
-    _, _, _, _, c, ci, q, qi = _prefix(c, ci, q, qi, S, PAIRS)
-    end, end_i = _apply(c, ci, q, qi, end, end_i, PAIRS)
-    whole, whole_i = _mul(c, ci, whole, whole_i, PAIRS)
-    return whole, whole_i, end, end_i
-
-
-@triton.jit
 def _backward_kernel(
     g, g_b, g_t, G_T: tl.constexpr, into, a, a_b, a_t, A_T: tl.constexpr, h0, reset, r_b, r_t,
     h, h_b, h_t, H_T: tl.constexpr, grad_a, da_b, da_t, DA_T: tl.constexpr, grad_b, db_b, db_t, DB_T: tl.constexpr,
-    grad_h0, ends, products, heads, counter, B, T, N, C, L, blocks,
+    grad_h0, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, CHAIN: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr,
-    G: tl.constexpr,
+    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a whole sequence, or with CHAIN of one chunk of C; ``into [B, W]`` is what reaches the last state.
+    """Gradients of one chunk; ``into [B, C, W]`` is what reaches its last state. With SUMMARY only the chunk's product
+    and what leaves it towards the past.
 
     A constant coefficient's gradient comes per chunk, ``grad_a [B * C, W]``. N counts words; ``into``,
-    ``grad_a``, ``grad_h0`` and a constant ``a`` hold wide numbers, W to a row.
+    ``grad_a``, ``grad_h0``, ``product``, ``final`` and a constant ``a`` hold wide numbers, W to a row.
     """
     HALF: tl.constexpr = h.dtype.element_ty if FIELDS == 2 else None
-    SAME: tl.constexpr = CONSTANT and EVEN and reset is None
     g_t = g_t if G_T is None else G_T
     a_t = a_t if A_T is None else A_T
     h_t = h_t if H_T is None else H_T
     da_t = da_t if DA_T is None else DA_T
     db_t = db_t if DB_T is None else DB_T
-    i_link, i_b, o_n = where_in_chain(counter, blocks, B, BN, CHAIN)
-    i_c = C - 1 - i_link
+    i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s = S - 1 - tl.arange(0, S)  # the latest strand first
     o_u = tl.arange(0, U)[None, :]
@@ -126,8 +110,7 @@ def _backward_kernel(
         p_da = grad_a + i_b * da_b + first * da_t + o_n * FIELDS
     half = N * FIELDS
     W = half * (2 if PAIRS else 1)
-    p_w = i_b * W + o_n * FIELDS
-    chain = ends, products, heads, B * W
+    p_w = (i_b * C + i_c) * W + o_n * FIELDS
     coefficients, carries, sums = (), (), ()
     for f in tl.static_range(FIELDS):
         zero = tl.zeros([1, BN], ACC)
@@ -137,82 +120,62 @@ def _backward_kernel(
 
     if reset is not None:
         reset += i_b * r_b
-    a_w, ai_w = None, None
-    if CHAIN:
-        q_g = p_g
-        if not CONSTANT:
-            q_a = p_a
-        wholes, finals = (), ()
-        for f in tl.static_range(FIELDS):
-            zero = tl.zeros([1, BN], ACC)
-            wholes += ((zero + 1.0, zero),)
-            finals += ((zero, zero),)
-        for i in tl.range(tiles, num_stages=STAGES):
-            t = begin + (tiles - 1 - i) * S * U
-            mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-            g_w, gi_w = _load_steps(q_g, N, mask, U, PAIRS, EVEN)
-            if not CONSTANT:
-                a_w, ai_w = _load_steps(q_a, N, mask, U, PAIRS, EVEN)
-            opens = _load_opens(reset, r_t, t, end, o_s, U)
-            wholes_2, finals_2 = (), ()
-            for f in tl.static_range(FIELDS):
-                ars, ais = _coefficients(a_w, ai_w, coefficients[f], t, end, o_s, f, U, HALF, EVEN, ACC)
-                whole, whole_i, final, final_i = _sum_up(
-                    _fields(g_w, f, U, HALF, ACC), _fields(gi_w, f, U, HALF, ACC), ars, ais, opens,
-                    *wholes[f], *finals[f], S, U, PAIRS, reset is not None,
-                )  # fmt: skip
-                wholes_2 += ((whole, whole_i),)
-                finals_2 += ((final, final_i),)
-            wholes, finals = wholes_2, finals_2
-            q_g -= S * U * g_t
-            if not CONSTANT:
-                q_a -= S * U * a_t
-        carries_2 = ()
-        for f in tl.static_range(FIELDS):
-            carries_2 += (
-                _link(*wholes[f], *finals[f], *carries[f], i_link, C, p_w + f, half, m_n, chain, PAIRS, SAME, G),
-            )
-        carries = carries_2
+    wholes = ()
+    for f in tl.static_range(FIELDS):
+        wholes += ((tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)),)
 
     for i in tl.range(tiles, num_stages=STAGES):
         t = begin + (tiles - 1 - i) * S * U
         o_t = (t + o_s[:, None] * U + o_u)[:, :, None]
         mask = (o_t < end) & m_n
         g_w, gi_w = _load_steps(p_g, N, mask, U, PAIRS, EVEN)
-        h_w, hi_w = _load_steps(p_h, N, mask & (o_t > 0), U, PAIRS, False)
         if not CONSTANT:
             a_w, ai_w = _load_steps(p_a, N, mask, U, PAIRS, EVEN)
         opens = _load_opens(reset, r_t, t, end, o_s, U)
-        re, im, carries_2, sums_2 = (), (), (), ()
+        if not SUMMARY:
+            h_w, hi_w = _load_steps(p_h, N, mask & (o_t > 0), U, PAIRS, False)
+        re, im, carries_2, sums_2, wholes_2 = (), (), (), (), ()
         for f in tl.static_range(FIELDS):
-            ars, ais = _coefficients(a_w, ai_w, coefficients[f], t, end, o_s, f, U, HALF, EVEN, ACC)
-            totals, totals_i, carry, carry_i = _tile(
-                _fields(g_w, f, U, HALF, ACC), _fields(gi_w, f, U, HALF, ACC), ars, ais, opens, *carries[f],
-                S, U, PAIRS, reset is not None,
-            )  # fmt: skip
-            re += (totals,)
-            im += (totals_i,)
-            carries_2 += ((carry, carry_i),)
-            sum_a, sum_ai = sums[f]
+            if CONSTANT:
+                ars, ais = _constants(coefficients[f], t, end, o_s, U, EVEN)
+            else:
+                ars, ais = _coefficients(a_w, ai_w, t, end, o_s, f, U, HALF, EVEN, ACC)
+            gs, gis = _fields(g_w, f, U, HALF, ACC), _fields(gi_w, f, U, HALF, ACC)
+            if SUMMARY:
+                c, ci, q, qi = _leave(gs, gis, ars, ais, opens, U, PAIRS, reset is not None)
+                _, _, _, _, c, ci, q, qi = _prefix(c, ci, q, qi, S, PAIRS)
+                carries_2 += (_apply(c, ci, q, qi, *carries[f], PAIRS),)
+                wholes_2 += (_mul(c, ci, *wholes[f], PAIRS),)
+                sums_2 += (sums[f],)
+            else:
+                totals, totals_i, carry_2, carry_2i = _tile(
+                    gs, gis, ars, ais, opens, *carries[f], S, U, PAIRS, reset is not None
+                )
+                re += (totals,)
+                im += (totals_i,)
+                carries_2 += ((carry_2, carry_2i),)
+                wholes_2 += (wholes[f],)
+                sum_a, sum_ai = sums[f]
+                for u in tl.static_range(U):
+                    hr, hi = field(h_w[u], f, HALF, ACC), field(hi_w[u], f, HALF, ACC)
+                    if h0 is not None:
+                        at_start = (t + o_s * U + u == 0)[:, None]
+                        h0r, h0i = _load(h0 + i_b * W + o_n * FIELDS + f, half, m_n, PAIRS, ACC)
+                        hr, hi = tl.where(at_start, h0r, hr), tl.where(at_start, h0i, hi)
+                    if reset is not None:
+                        hr, hi = tl.where(opens[u], hr, 0.0), tl.where(opens[u], hi, 0.0)
+                    dar, dai = _mul(totals[u], totals_i[u], hr, -hi, PAIRS)
+                    if CONSTANT:
+                        sum_a, sum_ai = sum_a + dar, sum_ai + dai  # masked lanes have h = 0
+                    else:
+                        mask = (t + o_s * U + u < end)[:, None] & m_n
+                        _store(p_da + u * da_t + f, half, dar, dai, mask, PAIRS)
+                sums_2 += ((sum_a, sum_ai),)
+        carries, sums, wholes = carries_2, sums_2, wholes_2
+        if not SUMMARY:
             for u in tl.static_range(U):
-                hr, hi = field(h_w[u], f, HALF, ACC), field(hi_w[u], f, HALF, ACC)
-                if h0 is not None:
-                    at_start = (t + o_s * U + u == 0)[:, None]
-                    h0r, h0i = _load(h0 + p_w + f, half, m_n, PAIRS, ACC)
-                    hr, hi = tl.where(at_start, h0r, hr), tl.where(at_start, h0i, hi)
-                if reset is not None:
-                    hr, hi = tl.where(opens[u], hr, 0.0), tl.where(opens[u], hi, 0.0)
-                dar, dai = _mul(totals[u], totals_i[u], hr, -hi, PAIRS)
-                if CONSTANT:
-                    sum_a, sum_ai = sum_a + dar, sum_ai + dai  # masked lanes have h = 0
-                else:
-                    mask = (t + o_s * U + u < end)[:, None] & m_n
-                    _store(p_da + u * da_t + f, half, dar, dai, mask, PAIRS)
-            sums_2 += ((sum_a, sum_ai),)
-        carries, sums = carries_2, sums_2
-        for u in tl.static_range(U):
-            mask = (t + o_s * U + u < end)[:, None] & m_n
-            _store_step(p_db + u * db_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
+                mask = (t + o_s * U + u < end)[:, None] & m_n
+                _store_step(p_db + u * db_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
         p_g -= S * U * g_t
         p_h -= S * U * h_t
         p_db -= S * U * db_t
@@ -221,12 +184,16 @@ def _backward_kernel(
             p_da -= S * U * da_t
 
     for f in tl.static_range(FIELDS):
-        if CONSTANT:
-            sum_a, sum_ai = sums[f]
-            sum_a, sum_ai = tl.sum(sum_a, 0, keep_dims=True), tl.sum(sum_ai, 0, keep_dims=True)
-            _store(grad_a + (i_b * C + i_c) * W + o_n * FIELDS + f, half, sum_a, sum_ai, m_n, PAIRS)
-        if i_c == 0:
-            _store(grad_h0 + p_w + f, half, *carries[f], m_n, PAIRS)
+        if SUMMARY:
+            _store(product + p_w + f, half, *wholes[f], m_n, PAIRS)
+            _store(final + p_w + f, half, *carries[f], m_n, PAIRS)
+        else:
+            if CONSTANT:
+                sum_a, sum_ai = sums[f]
+                sum_a, sum_ai = tl.sum(sum_a, 0, keep_dims=True), tl.sum(sum_ai, 0, keep_dims=True)
+                _store(grad_a + p_w + f, half, sum_a, sum_ai, m_n, PAIRS)
+            if i_c == 0:
+                _store(grad_h0 + i_b * W + o_n * FIELDS + f, half, *carries[f], m_n, PAIRS)
 
 
 def linear_backward(
@@ -248,17 +215,24 @@ def linear_backward(
     fields = fields_of(W // 2 if pairs else W, grad_h, h, grad_b, None if constant else a)
     N = W // (2 * fields if pairs else fields)
     loads = fields * h.itemsize * (2 if pairs else 1) * (2 if constant else 3)
-    plan = make_plan(B, T, N, _PACES, loads, h.device, _CHAIN)
+    plan = make_plan(B, T, N, _PACES, loads, h.device)
     dtype = wide(h.dtype)
     grad_a = h.new_empty((B * plan.C, W) if constant else (B, T, W), dtype=dtype)
     grad_h0 = h.new_empty(B, W, dtype=h.dtype if h0 is None else dtype)
     coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse, fields)
     saved = states(h0), *flags(reset, reverse), *rows(h, reverse, fields)
     outputs = *((grad_a, 0, 0, 0) if constant else rows(grad_a, reverse)), *rows(grad_b, reverse, fields), grad_h0
+    sizes = T, N, plan.C, plan.L, plan.blocks
     kind = {"PAIRS": pairs, "CONSTANT": constant, "FIELDS": fields, "ACC": accumulator(h.dtype)}
+    grad = rows(grad_h, reverse, fields)
+    into = states(grad_last)
+    if plan.C > 1:
+        product, final = (h.new_empty(B, plan.C, W, dtype=dtype) for _ in range(2))
+        _backward_kernel[(plan.programs,)](
+            *grad, None, *coefficient, *saved, *outputs, product, final, *sizes, SUMMARY=True, **plan.tile, **kind
+        )
+        into = carry(product, final, into, pairs=pairs, reverse=True)
     _backward_kernel[(plan.programs,)](
-        *rows(grad_h, reverse, fields), states(grad_last), *coefficient, *saved, *outputs,
-        *workspace(plan, B * W, h), B, T, N, plan.C, plan.L, plan.blocks,
-        CHAIN=plan.C > 1, G=plan.G, **plan.tile, **kind,
-    )  # fmt: skip
+        *grad, into, *coefficient, *saved, *outputs, h, h, *sizes, SUMMARY=False, **plan.tile, **kind
+    )
     return grad_a.sum(dim=0) if constant else grad_a, grad_h0

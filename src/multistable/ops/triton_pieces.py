@@ -120,6 +120,13 @@ def choose(mask, x, other):
 
 
 @triton.jit
+def times_sign(x, y):
+    """``x`` with its sign changed where that of ``y`` is set."""
+    SIGN: tl.constexpr = -(1 << 63) if x.dtype == tl.float64 else -(1 << 31)
+    return (bits(x) ^ (bits(y) & SIGN)).to(x.dtype, bitcast=True)
+
+
+@triton.jit
 def below_zero(d):
     """All bits where d < 0, none elsewhere: a shift of the sign, which a difference that is zero or NaN does not have.
 

@@ -32,8 +32,6 @@ class Plan:
     """Chunks per sequence."""
     L: int
     """Steps per chunk, a multiple of ``S * U``; the last chunk may be shorter."""
-    G: int
-    """Chunks per group, in a chain."""
     blocks: int
     """Blocks of ``BN`` columns."""
     programs: int
@@ -48,35 +46,28 @@ class Plan:
 
 
 @cache
-def make_plan(
-    B: int, T: int, N: int, paces: Paces, loads: int, device: torch.device, chain: tuple[int, ...] | None = None
-) -> Plan:
+def make_plan(B: int, T: int, N: int, paces: Paces, loads: int, device: torch.device) -> Plan:
     """For ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If the batch has too
     few columns to fill the GPU, several warps walk over neighbouring strands; if that is not enough either, sequences
-    are cut into chunks, or into those of a ``chain`` (warps, U, steps per chunk, chunks per group), if that is given.
+    are cut into chunks.
     """
     BN = min(_LANES, 1 << (N - 1).bit_length())
     blocks = _ceil(N, BN)
     alone = B * blocks / _multiprocessors(device)  # warps per multiprocessor if each walks alone
     C = max(1, min(round(8 / alone), T // _SHORTEST)) if alone * _MOST_WARPS < _FEWEST else 1
-    if C > 1 and chain is not None:
-        (warps, U, L, G), stages = chain, 2
-        S = _LANES * warps // BN
-        L = _ceil(L, S * U) * S * U
-    else:
-        warps, G = 1, 1
-        while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
-            warps *= 2
-        U, stages = next((U, stages) for least, U, stages in paces if alone * C * warps >= least)
-        while _LANES * warps * U * loads * stages > _SHARED:
-            U //= 2
-        S = _LANES * warps // BN
-        L = _ceil(_ceil(T, C), S * U) * S * U
+    warps = 1
+    while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
+        warps *= 2
+    U, stages = next((U, stages) for least, U, stages in paces if alone * C * warps >= least)
+    while _LANES * warps * U * loads * stages > _SHARED:
+        U //= 2
+    S = _LANES * warps // BN
+    L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
     even = T % (S * U) == 0 and N % BN == 0
-    return Plan(BN, S, U, warps, stages, C, L, G, blocks, programs=B * C * blocks, even=even)
+    return Plan(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks, even=even)
 
 
 def _ceil(a: int, b: int) -> int:
