@@ -15,7 +15,7 @@ from multistable import BMRU, LRU, Hybrid, dynamics, ops, surrogate
 from multistable.cells import ClockedRNN
 from multistable.dynamics import Field, Linear, branches, hysteresis
 from multistable.paper import theory
-from multistable.paper.claims import CLAIMS, clock
+from multistable.paper.claims import CLAIMS, exact
 
 THEORY = {claim.id: claim for claim in CLAIMS if not claim.trained}
 
@@ -196,7 +196,7 @@ def implicit_gradient_off(patch: Patch) -> None:
 
 
 def fast_exact_unit(patch: Patch) -> None:
-    patch.setattr(clock, "HysteresisMRU", BMRU)
+    patch.setattr(exact, "HysteresisMRU", BMRU)
 
 
 def wrong_closed_form(patch: Patch) -> None:

@@ -1,7 +1,8 @@
 """Every sentence of the paper that a measurement can confirm, with its measurement and its verdict.
 
-Claims on the unit and its theory are computed on the spot, in seconds (``clock``, ``unit``, ``scan``); those on trained
-models are read from the results of ``multistable reproduce`` (``copy_first``, ``mnist``, ``pathfinder``).
+Claims on the unit and its theory are computed on the spot, in seconds (``clock``, ``equilibria``, ``exact``, ``brc``,
+``unit``, ``scan``); those on trained models are read from the results of ``multistable reproduce`` (``copy_first``,
+``mnist``, ``pathfinder``).
 
 Not among them: what the paper says of other people's work (Transformers, S4, Mamba and their benchmarks), what it only
 conjectures ("increasing network depth would possibly make LRU learn", "discretisation makes the learning more
@@ -10,7 +11,7 @@ difficult", the section on future work), and definitions.
 
 from collections.abc import Callable, Sequence
 
-from multistable.paper.claims import clock, copy_first, mnist, pathfinder, scan, unit
+from multistable.paper.claims import brc, clock, copy_first, equilibria, exact, mnist, pathfinder, scan, unit
 from multistable.paper.claims.claim import Claim, Finding, Measured, Verdict
 from multistable.paper.store import Record
 from multistable.threads import one_thread
@@ -18,7 +19,7 @@ from multistable.threads import one_thread
 __all__ = ["CHAPTERS", "CLAIMS", "Claim", "Finding", "Measured", "Verdict", "measure"]
 
 CHAPTERS: dict[str, list[Claim]] = {
-    "Memory and equilibria": clock.CLAIMS,
+    "Memory and equilibria": [*clock.CLAIMS, *equilibria.CLAIMS, *exact.CLAIMS, *brc.CLAIMS],
     "The bistable unit": unit.CLAIMS,
     "Parallel scans and cost": scan.CLAIMS,
     "Copy-first-input": copy_first.CLAIMS,

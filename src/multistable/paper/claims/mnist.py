@@ -1,8 +1,8 @@
 """Claims on permuted sequential MNIST (section 5.3): read from results.
 
-Accuracies are in percent, differences in points. Thresholds, fixed before any result was looked at: *better* is half a
-point and more, *much better* two, *greatly* five; the *same* is within one point; performance that *does not decrease*
-loses at most one point, and two are still *maintained*.
+Accuracies are in percent, differences in points. Thresholds, fixed before the first of these runs (short ones of a
+prototype were known): *better* is half a point and more, *much better* two, *greatly* five; the *same* is within one
+point; performance that *does not decrease* loses at most one point, and two are still *maintained*.
 """
 
 from collections.abc import Sequence

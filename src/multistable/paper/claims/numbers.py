@@ -1,4 +1,4 @@
-"""Random input for the claims that are computed on the spot: the same numbers on every call, float64."""
+"""For claims that are computed on the spot: random input, the same on every call, and what is said of rounding."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["gaussian", "differing", "seeded"]
+__all__ = ["differing", "gaussian", "seeded", "within"]
 
 
 def gaussian(*shape: int, seed: int = 0) -> Tensor:
@@ -25,3 +25,8 @@ def seeded(seed: int = 0) -> Iterator[None]:
 def differing(x: Tensor, y: Tensor) -> int:
     """How many elements of two tensors differ (0.0 and -0.0 do not)."""
     return int((x != y).sum())
+
+
+def within(value: float, bound: float) -> str:
+    """A rounding error differs between machines: only its bound is said, unless it is broken."""
+    return f"at most {bound:g} apart" if value <= bound else f"{value:.2g} apart"

@@ -1,6 +1,6 @@
 """Claims on Pathfinder (section 5.4): read from results, on the hard images. Accuracies are in percent.
 
-Thresholds, fixed before any result was looked at: *learns* is 55 % and more, where guessing gives 50 (on 20,000 test
+Thresholds, fixed before the first of these runs: *learns* is 55 % and more, where guessing gives 50 (on 20,000 test
 images its standard deviation is 0.35 points); an effect of width or depth counts from one point on.
 """
 

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from multistable import BMRU, Hybrid, ops
 from multistable.dynamics import branches
 from multistable.paper.claims.claim import Claim, Finding, collector
-from multistable.paper.claims.numbers import differing, gaussian, seeded
+from multistable.paper.claims.numbers import differing, gaussian, seeded, within
 from multistable.paper.claims.unit import random_input
 
 __all__ = ["CLAIMS"]
@@ -103,7 +103,7 @@ def linear_scan_is_loop() -> Finding:
     for factor, x in ((a, b), (turn, torch.complex(b, b.flip(0)))):
         difference = ops.linear_scan(factor, x) - ops.linear_scan(factor, x, backend="reference")
         worst = max(worst, float(difference.abs().max()))
-    return Finding(worst <= 1e-12, "within 1e-12" if worst <= 1e-12 else f"{worst:.1g} apart")
+    return Finding(worst <= 1e-12, within(worst, 1e-12))
 
 
 @claim(
@@ -183,7 +183,7 @@ def hybrid_is_parallel() -> Finding:
             y, state = rnn.step(x[:, t], state)
             steps.append(y)
         worst = float((rnn(x)[0] - torch.stack(steps, dim=1)).abs().max())
-    return Finding(worst <= 1e-12, "within 1e-12" if worst <= 1e-12 else f"{worst:.1g} apart")
+    return Finding(worst <= 1e-12, within(worst, 1e-12))
 
 
 @claim(

@@ -7,7 +7,7 @@ from multistable import dynamics, ops, surrogate
 from multistable.dynamics import hysteresis
 from multistable.paper import theory
 from multistable.paper.claims.claim import Claim, Finding, collector
-from multistable.paper.claims.numbers import differing, gaussian
+from multistable.paper.claims.numbers import differing, gaussian, within
 
 __all__ = ["CLAIMS"]
 
@@ -54,7 +54,7 @@ def boundary_slope() -> Finding:
     if found.h.shape[-1] != 3:
         return Finding(False, f"{found.h.shape[-1]} equilibria instead of 3")
     worst = float((found.h[..., 1].diff()[:, 0] / 2e-4 + 1 / beta).abs().max())
-    return Finding(worst <= 1e-4, "within 1e-4" if worst <= 1e-4 else f"{worst:.1g} off")
+    return Finding(worst <= 1e-4, within(worst, 1e-4))
 
 
 @claim(
@@ -167,7 +167,7 @@ def surrogate_derivative() -> Finding:
         smooth = torch.atan(alpha_surr * torch.pi * x) / (torch.pi * alpha_surr) + 0.5
         (expected,) = torch.autograd.grad(smooth.sum(), x)
         worst = max(worst, float((step_gradient(x, alpha_surr) - expected).abs().max()))
-    return Finding(worst <= 1e-12, "within 1e-12" if worst <= 1e-12 else f"{worst:.1g} off")
+    return Finding(worst <= 1e-12, within(worst, 1e-12))
 
 
 @claim(
