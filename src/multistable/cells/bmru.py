@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from multistable.cells import sequences
 from multistable.cells.recurrent import Recurrent
-from multistable.ops import bmru_layer, bmru_step
+from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
 from multistable.sizes import check_sizes
 
 __all__ = ["BMRU", "BMRUCell"]
@@ -146,7 +146,20 @@ class BMRU(Recurrent):
     def run(
         self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
     ) -> tuple[Tensor, Tensor]:
-        return self.scan(self.project(x, layer, suffix, steps), layer, suffix, h0, steps)
+        reverse = suffix == "_reverse"
+        weight, bias, alpha = self.parameters_of(layer, suffix)
+        reset = steps.reset_reverse if reverse else steps.reset
+        options = {
+            "alpha_surr": self.alpha_surr,
+            "reset": reset,
+            "reverse": reverse,
+            "time_major": not self.batch_first,
+        }
+        if fusible(x, weight, self.backend):
+            h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
+        else:
+            h, h_last = bmru_layer(self.project(x, layer, suffix, steps), alpha, h0, backend=self.backend, **options)
+        return h, steps.last_state(h, h_last, reverse)
 
     def project(self, x: Tensor, layer: int, suffix: str, steps: sequences.Steps) -> Tensor:
         """Candidates, then thresholds, ``[..., 2N]``; padding gets candidate 0 and threshold 1, which never writes."""
@@ -156,23 +169,6 @@ class BMRU(Recurrent):
             return proj
         neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
         return torch.where(steps.valid, proj, neutral)
-
-    def scan(
-        self, proj: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
-    ) -> tuple[Tensor, Tensor]:
-        """States and last state of one layer and direction."""
-        reverse = suffix == "_reverse"
-        h, h_last = bmru_layer(
-            proj,
-            self.parameters_of(layer, suffix)[2],
-            h0,
-            alpha_surr=self.alpha_surr,
-            reset=steps.reset_reverse if reverse else steps.reset,
-            reverse=reverse,
-            time_major=not self.batch_first,
-            backend=self.backend,
-        )
-        return h, steps.at_last_segment(h) if reverse and steps.reset is not None else h_last
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.parameters_of(layer, "")

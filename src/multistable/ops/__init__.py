@@ -11,6 +11,7 @@ from multistable.ops import library as _library  # noqa: F401  (registers torch.
 from multistable.ops import reference
 from multistable.ops.checks import check_bmru, check_latch, check_linear, check_state
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
+from multistable.ops.fused import bmru_fused, fusible  # noqa: F401  (for the layer)
 from multistable.ops.precision import wide
 from multistable.ops.reference import bmru_step
 

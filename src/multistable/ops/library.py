@@ -63,7 +63,7 @@ def _define(
     schema = (
         f"{name}_backward(Tensor? grad_h, Tensor? grad_last, {kept}, Tensor h, {options}, str backend) -> ({grads})"
     )
-    _register(schema, backward, backward_fake, _refuse_twice)
+    _register(schema, backward, backward_fake, refuse_twice)
 
 
 def _register(
@@ -76,7 +76,7 @@ def _register(
     torch.library.register_autograd(f"multistable::{name}", backward, setup_context=setup, lib=_library)
 
 
-def _refuse_twice(ctx: Any, *grads: Tensor) -> None:
+def refuse_twice(*_: Any) -> None:
     raise RuntimeError("this scan has no second derivative; backend='reference' has")
 
 
