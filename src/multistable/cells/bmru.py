@@ -140,7 +140,7 @@ class BMRU(Recurrent):
 
     def parameters_of(self, layer: int, suffix: str) -> tuple[Tensor, Tensor | None, Tensor]:
         """Weight ``[2N, D]``, bias ``[2N]`` or None, and alpha ``[N]`` of one layer and direction."""
-        weight, alpha = (self.parameter(name, layer, suffix) for name in ("weight_ih", "alpha"))
+        weight, alpha = self.parameter("weight_ih", layer, suffix), self.parameter("alpha", layer, suffix)
         return weight, self.bias_of(layer, suffix), alpha
 
     def run(

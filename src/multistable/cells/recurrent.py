@@ -1,5 +1,6 @@
 """The face of ``torch.nn.GRU`` over any law: layers, directions, layouts, dropout, single steps."""
 
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -78,7 +79,7 @@ class Recurrent(nn.Module):
         """The features of one direction, in order."""
         return (Part(type(self).__name__.lower(), self.hidden_size),)
 
-    @property
+    @cached_property
     def feature_size(self) -> int:
         """F, the features of one direction."""
         return sum(part.size for part in self.parts)
@@ -161,7 +162,7 @@ class Recurrent(nn.Module):
         elif state.shape != shape:
             raise ValueError(f"state must have shape {list(shape)}, got {list(state.shape)}")
         states = []
-        for layer, h in enumerate(state):
+        for layer, h in enumerate(state.unbind(0)):
             if layer > 0 and self.dropout > 0:
                 x = F.dropout(x, self.dropout, self.training)
             x, h = self.advance(x, layer, h)

@@ -21,6 +21,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -348,6 +349,7 @@ def _or_zeros(x: Tensor | None, h: Tensor, dtype: torch.dtype) -> Tensor:
     return h.new_zeros(h.shape[0], h.shape[2], dtype=dtype) if x is None else x.to(dtype)
 
 
+@cache
 def _infinity(dtype: torch.dtype) -> np.ndarray:
     """The bit pattern of infinity, ``[1]``."""
     return torch.tensor([math.inf], dtype=dtype).view(_BITS[dtype.itemsize]).numpy()
