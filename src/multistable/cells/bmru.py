@@ -65,7 +65,7 @@ class BMRU(Recurrent):
     Inputs: input, h_0, reset, lengths
         * **input**: ``[T, D]``, ``[T, B, D]``, ``[B, T, D]`` if ``batch_first``, or a
           :class:`~torch.nn.utils.rnn.PackedSequence`.
-        * **h_0**: ``[num_layers * directions, B, N]`` (without B for unbatched input). Default: zeros.
+        * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default: zeros.
         * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is zero
           just before a marked step. Marks are the starts of segments: the reverse direction starts anew at each
           segment's end.
@@ -189,9 +189,9 @@ class BMRUCell(nn.Module):
         alpha_surr: sharpness of the surrogate derivative. Default: 1.0
         device, dtype: of the parameters.
 
-    Inputs: input, h
+    Inputs: input, hx
         * **input**: ``[B, D]`` or ``[D]``.
-        * **h**: the state before, ``[B, N]`` or ``[N]``. Default: zeros.
+        * **hx**: the state before, ``[B, N]`` or ``[N]``. Default: zeros.
 
     Output: the new state, ``[B, N]`` or ``[N]``.
 

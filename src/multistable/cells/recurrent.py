@@ -125,7 +125,7 @@ class Recurrent(nn.Module):
     ) -> tuple[Any, Tensor]:
         """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``."""
         if hx is not None and not isinstance(hx, Tensor):
-            raise TypeError(f"h_0 must be one tensor, got {type(hx).__name__}")
+            raise TypeError(f"hx must be one tensor, got {type(hx).__name__}")
         if isinstance(input, PackedSequence):
             return sequences.run_packed(self, input, hx, reset, lengths)
         if input.ndim == 2:

@@ -169,12 +169,12 @@ def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tenso
         return [None] * count
     if hx.shape != (count, B, rnn.state_size):
         raise ValueError(
-            f"h_0 must have shape {[count, B, rnn.state_size]} (layers * directions, B, N), got {list(hx.shape)}"
+            f"hx must have shape {[count, B, rnn.state_size]} (layers * directions, B, N), got {list(hx.shape)}"
         )
     if not hx.is_floating_point():
-        raise TypeError(f"h_0 must be floating point, got {hx.dtype}")
+        raise TypeError(f"hx must be floating point, got {hx.dtype}")
     if hx.device != x.device:
-        raise ValueError(f"h_0 must be on {x.device} like the input, got {hx.device}")
+        raise ValueError(f"hx must be on {x.device} like the input, got {hx.device}")
     return list(hx.unbind(0))
 
 
@@ -185,7 +185,7 @@ def run_unbatched(
     if lengths is not None:
         raise ValueError("lengths needs batched input: an unbatched sequence can be cut instead")
     if hx is not None and hx.ndim != 2:
-        raise ValueError(f"h_0 must have 2 dimensions for unbatched input, got {hx.ndim}")
+        raise ValueError(f"hx must have 2 dimensions for unbatched input, got {hx.ndim}")
     axis = 0 if rnn.batch_first else 1
     hx = None if hx is None else hx.unsqueeze(1)
     reset = None if reset is None else reset.unsqueeze(axis)

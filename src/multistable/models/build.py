@@ -1,6 +1,7 @@
 """From numbers and names to modules."""
 
-from typing import Any
+import dataclasses
+import inspect
 
 from torch import nn
 
@@ -46,12 +47,8 @@ def build_block(name: str, config: ModelConfig) -> Block:
 
 def build_cell(name: str, config: ModelConfig) -> Recurrent:
     """A cell of one layer that reads ``H`` features, and behind them the position if it takes one."""
-    kind, options = CELLS[name], dict[str, Any]()
+    kind = CELLS[name]
     P = config.position.dim if config.position is not None and kind.takes_position else 0
-    if name in ("bmru", "hybrid", "hysteresis"):
-        options["alpha_surr"] = config.alpha_surr
-    if name in ("lru", "hybrid"):
-        options |= {"r_min": config.lru.r_min, "r_max": config.lru.r_max, "theta_max": config.lru.theta_max}
-    if name == "hybrid":
-        options["position_size"] = P
+    offered = {"alpha_surr": config.alpha_surr, "position_size": P, **dataclasses.asdict(config.lru)}
+    options = {key: value for key, value in offered.items() if key in inspect.signature(kind).parameters}
     return kind(config.d_model + P, config.d_state, batch_first=True, bidirectional=config.bidirectional, **options)
