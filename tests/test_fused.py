@@ -7,6 +7,8 @@ in float64, where no gate of these inputs is near enough to its threshold to fli
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.export import Dim
 
 from multistable import BMRU
 from multistable.ops import bmru_layer, fused
@@ -130,6 +132,20 @@ def test_what_the_function_does_not_know_is_not_fused(small_tiles) -> None:
     seen = []
     torch.func.grad(lambda y: seen.append(fused.fusible(y, weight, "auto")) or y.sum())(x)
     assert seen == [False]
+
+
+def test_fake_tensors_are_not_fused(small_tiles) -> None:
+    with FakeTensorMode():
+        output, h_n = BMRU(4, 9)(torch.randn(50, 2, 4))
+    assert output.shape == (50, 2, 9)
+    assert h_n.shape == (1, 2, 9)
+
+
+def test_long_sequences_export(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    program = torch.export.export(rnn, (x,), dynamic_shapes={"input": {0: Dim("T"), 1: Dim("B")}}).module()
+    x = torch.randn(70, 3, 4).double()
+    assert_close(program(x)[0], rnn(x)[0])
 
 
 def test_long_sequences_compile(small_tiles) -> None:

@@ -37,9 +37,10 @@ def fusible(x: Tensor, weight: Tensor, backend: str) -> bool:
 
     Half precision is left to one product: sums over tiles would round the gradient of the weights once per tile.
     """
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or type(x) is not Tensor:  # a fake tensor, for one
+        return False
     wide = x.dtype == weight.dtype and x.dtype in (torch.float32, torch.float64)
-    long = x.shape[0] * x.shape[1] > _rows_of_a_tile(weight)
-    if not wide or not long or x.device.type != "cpu" or torch.compiler.is_compiling():
+    if not wide or x.shape[0] * x.shape[1] <= _rows_of_a_tile(weight):
         return False
     if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():  # not known to the function
         return False
