@@ -12,6 +12,7 @@ from torch.export import Dim
 
 from multistable import BMRU
 from multistable.ops import bmru_layer, fused
+from multistable.ops.memory import fresh
 from tolerances import assert_close, assert_same_bits
 
 SHAPES = [(3, 40), (40, 3), (1, 101), (2, 1)]
@@ -87,6 +88,18 @@ def test_tiles_with_a_frozen_parameter(small_tiles, frozen) -> None:
     grads = {name: parameter.grad for name, parameter in rnn.named_parameters()}
     assert grads.pop(frozen) is None
     assert all(grad is not None and grad.abs().sum() > 0 for grad in grads.values())
+
+
+def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
+    """Even with gradients enabled: the projection that a backward would need is the largest tensor of all."""
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    made = []
+    small_tiles.setattr(fused, "fresh", lambda *args: made.append(fresh(*args)) or made[-1])
+    rnn(x)
+    assert [y.shape[-1] for y in made] == [9, 18]
+    made.clear()
+    rnn.requires_grad_(False)(x)
+    assert [y.shape[-1] for y in made] == [9]
 
 
 def test_tiles_read_any_strides(small_tiles) -> None:

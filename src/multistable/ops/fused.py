@@ -65,9 +65,10 @@ def bmru_fused(
     ``weight [2N, D]``, ``bias [2N]``; ``valid``, in the layout of x with a last axis of 1, is False where a step
     must not write; the rest as in :func:`multistable.ops.bmru_layer`.
     """
-    options = _Options(alpha_surr, reverse, time_major, keep=torch.is_grad_enabled())
     h0 = None if h0 is None else h0.to(x.dtype)
-    return _Fused.apply(x, weight, bias, alpha.to(x.dtype), h0, reset, valid, options)
+    inputs = x, weight, bias, alpha.to(x.dtype), h0
+    keep = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in inputs)
+    return _Fused.apply(*inputs, reset, valid, _Options(alpha_surr, reverse, time_major, keep))
 
 
 class _Options(NamedTuple):
@@ -75,10 +76,12 @@ class _Options(NamedTuple):
     reverse: bool
     time_major: bool
     keep: bool
-    """Whether a backward may follow, which needs the projection."""
+    """Whether a backward may follow, which needs the whole projection."""
 
 
 class _Fused(torch.autograd.Function):
+    """:func:`bmru_fused`, tensors in one dtype."""
+
     @staticmethod
     def forward(
         ctx: Any,
