@@ -246,7 +246,7 @@ def test_backends_agree(scanned, backend):
 def test_bad_input_is_named(name):
     cell = make(name)
     x, h0 = random_batch(cell)
-    with pytest.raises(ValueError, match=rf"h_0 must have shape \[2, {B}, {cell.state_size}\]"):
+    with pytest.raises(ValueError, match=rf"hx must have shape \[2, {B}, {cell.state_size}\]"):
         cell(x, h0[:, :2])
     with pytest.raises(ValueError, match="input must have 4 features"):
         cell(x[..., :3])

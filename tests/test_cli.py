@@ -25,8 +25,9 @@ def test_help_names_every_command() -> None:
 def test_info_names_the_backend_and_the_reason() -> None:
     result = run("-m", "multistable", "info")
     assert result.returncode == 0, result.stderr
-    for words in ("torch", "numba", "float32", "bfloat16", "compiled loops", "cuda"):
+    for words in ("torch", "numba", "compiled loops", "cuda"):
         assert words in result.stdout
+    assert result.stdout.count("compiled loops") == 1  # one row per device: no backend looks at the dtype
 
 
 def test_demo_help_says_what_it_does() -> None:

@@ -1,12 +1,14 @@
 """One long sequence is cut into parts of time on the CPU: the parts must not show."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from backends import DTYPES
 from gradients import gradients as gradients_of
 from multistable.ops import bmru_layer, bmru_scan, cpu
-from nasty import VALUES, bmru_inputs
+from nasty import VALUES, bmru_inputs, latch_inputs
 from tolerances import assert_close, assert_same_bits
 
 SHAPE = 1, 2048, 40
@@ -67,6 +69,46 @@ def test_parts_of_time_on_nasty_input(monkeypatch, values, dtype, reverse, shape
         )
         for name in names:
             assert_close(got[name], want[name], name)
+
+
+def latch(write, value, h0, reset, *, reverse, backend):
+    return torch.ops.multistable.latch_scan(write, value, h0, reset, reverse, backend)
+
+
+@pytest.mark.parametrize("with_reset", [False, True])
+@pytest.mark.parametrize("write_rate", [0.0, 0.001, 0.5])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("gate", [torch.bool, torch.float64], ids=["boolean", "float"])
+def test_parts_of_time_of_a_latch(gate, reverse, write_rate, with_reset) -> None:
+    generator = torch.Generator().manual_seed(0)
+    value = torch.randn(SHAPE, dtype=torch.float64, generator=generator)
+    reset = torch.rand(SHAPE[:2], generator=generator) < 0.002 if with_reset else None
+    write = (torch.rand(SHAPE, generator=generator) < write_rate).to(gate)
+    inputs = {"write": write, "value": value, "h0": torch.full((1, SHAPE[2]), 0.3).double(), "reset": reset}
+    assert len(cpu._spans_of_steps(value)) == 8
+    names = ["value", "h0", *(["write"] if gate == torch.float64 else [])]
+    states, grads = [], []
+    for backend in ("cpu", "portable"):
+        states.append(latch(**inputs, reverse=reverse, backend=backend))
+        run = partial(latch, reverse=reverse, backend=backend)
+        grads.append(gradients_of(run, inputs, names, through=(0, 1)))
+    for got, want in zip(*states, strict=True):
+        assert_same_bits(got, want)
+    for name in names:
+        assert_close(grads[0][name], grads[1][name], name)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("values", VALUES)
+def test_parts_of_time_of_a_latch_on_nasty_input(monkeypatch, values, dtype, reverse):
+    monkeypatch.setattr(cpu, "_SMALLEST_PART", 1)
+    torch.set_num_threads(3)
+    inputs = latch_inputs(dtype, values, shape=(2, 65, 3), gate="float")
+    assert len(cpu._spans_of_steps(inputs["value"])) > 2
+    states = [latch(**inputs, reverse=reverse, backend=backend) for backend in ("cpu", "portable")]
+    for got, want in zip(*states, strict=True):
+        assert_same_bits(got, want)
 
 
 @pytest.mark.parametrize("B", [1, 8])

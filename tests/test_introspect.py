@@ -55,7 +55,7 @@ def test_gate_statistics_of_layers_and_directions():
     assert [(s.layer, s.reverse) for s in statistics] == [(0, False), (0, True), (1, False), (1, True)]
     assert str(statistics[1]).startswith("layer 0 reverse: ")
     # The first layer's first unit: 0 before its first write at |x| >= 0.5, then +-1; the second layer reads it.
-    first = rnn.scan(rnn.project(X, 0, "", _steps(rnn)), 0, "", None, _steps(rnn))[0][..., 0]
+    first = rnn.run(X, 0, "", None, _steps(rnn))[0][..., 0]
     assert first.tolist() == [[0.0, 1.0, 1.0, 1.0], [0.0, 0.0, -1.0, 1.0]]
     assert statistics[2].write_rate.tolist() == [5 / 8, 0.0]
 

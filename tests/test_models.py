@@ -1,6 +1,7 @@
 """Models: streaming, pooling, positions, padding, parameters, precision, compilation."""
 
 import dataclasses
+import inspect
 import json
 import math
 
@@ -9,8 +10,10 @@ import torch
 
 from cell_names import NAMES
 from multistable import ModelConfig, SequenceModel, build_model
+from multistable.cells import CELLS
 from multistable.models import LRUConfig, PositionConfig
 from multistable.models.block import Timesteps
+from multistable.models.build import build_cell
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
 
@@ -331,3 +334,20 @@ def test_bad_configs_are_named(changes, message):
         ModelConfig.from_dict(BASE.to_dict() | changes)
     with pytest.raises(ValueError, match="ModelConfig needs cells, d_input"):
         ModelConfig.from_dict({"d_output": 1})
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_every_cell_gets_the_options_it_takes(name):
+    """Of those in the configuration: a cell that takes one and does not get it would train with its default."""
+    ring = LRUConfig(r_min=0.25, r_max=0.5, theta_max=0.75)
+    position = PositionConfig(dim=6, T=10)
+    sizes = {"d_input": 1, "d_output": 1, "d_model": 8, "d_state": 4}
+    config = ModelConfig((name,), **sizes, alpha_surr=0.5, lru=ring, position=position)
+    cell = build_cell(name, config)
+    parts = [cell, *cell.children()] if name != "hybrid" else [cell, cell.bmru[0], cell.lru[0]]
+    offered = {"alpha_surr": 0.5, "r_min": 0.25, "r_max": 0.5, "theta_max": 0.75, "position_size": 6}
+    for option, value in offered.items():
+        found = [getattr(part, option) for part in parts if hasattr(part, option)]
+        assert found == [value] * len(found), option
+        assert bool(found) == (option in inspect.signature(CELLS[name]).parameters), option
+    assert cell.input_size == 8 + (6 if cell.takes_position else 0)

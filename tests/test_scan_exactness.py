@@ -96,6 +96,8 @@ def test_bmru_scan_loop_parallel_chunks_and_steps(backend, dtype, case, cuts):
     cuts = sorted(min(cut, expected.shape[1]) for cut in cuts)
     assert_same_bits(in_chunks(bmru_scan, inputs, cuts, backend=backend), expected, f"chunks {cuts}")
     assert_same_bits(in_steps(inputs), expected, "steps")
+    with torch.no_grad():
+        assert_same_bits(in_steps(inputs), expected, "steps without gradients")
 
 
 @every_backend
@@ -106,6 +108,8 @@ def test_bmru_scan_chunks_and_steps(backend, dtype, values):
     expected = bmru_scan(**inputs, backend="reference")
     assert_same_bits(in_chunks(bmru_scan, inputs, cuts_of(17), backend=backend), expected, "chunks")
     assert_same_bits(in_steps(inputs), expected, "steps")
+    with torch.no_grad():
+        assert_same_bits(in_steps(inputs), expected, "steps without gradients")
 
 
 @every_fast_backend

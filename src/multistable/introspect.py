@@ -63,12 +63,11 @@ def gate_statistics(
     for layer in range(rnn.num_layers):
         outputs = []
         for suffix in rnn.suffixes:
-            proj = rnn.project(x, layer, suffix, steps)
-            cand, beta = proj.chunk(2, dim=-1)
+            cand, beta = rnn.project(x, layer, suffix, steps).chunk(2, dim=-1)
             writes = (~(cand.abs() < beta.abs())).sum(dim=(0, 1))  # NaN writes
             statistics.append(
                 GateStatistics(layer, suffix != "", writes / count, count / writes, writes == 0, writes == count)
             )
-            outputs.append(rnn.scan(proj, layer, suffix, None, steps)[0])
+            outputs.append(rnn.run(x, layer, suffix, None, steps)[0])
         x = torch.cat(outputs, dim=-1)
     return statistics

@@ -48,7 +48,7 @@ def adapt(spike: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
     ``spike`` is what ``snntorch.surrogate.atan()`` returns or a ``spikingjelly.activation_based.surrogate.ATan()``:
     a callable that steps forward and has a derivative of its own backward. Only that derivative is taken. The
-    forward is ours, because their value at 0 differs (snntorch: H(0) = 0).
+    forward is ours, because their value at 0 differs (snntorch: H(0) = 0). Not for ``torch.func``, which refuses it.
 
     >>> step = adapt(lambda x: torch.sigmoid(4 * x))      # any differentiable callable will do
     >>> step(torch.tensor([-1.0, 0.0, 1.0]))
@@ -69,11 +69,16 @@ def _step(x: Tensor, low: float) -> Tensor:
 class _Step(torch.autograd.Function):
     """A step from ``low`` to 1 at zero, whose height ``1 - low`` scales the surrogate derivative."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, low: float, alpha_surr: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.low, ctx.alpha_surr = low, alpha_surr
+    def forward(x: Tensor, low: float, alpha_surr: float) -> Tensor:
         return _step(x, low)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
+        x, ctx.low, ctx.alpha_surr = inputs
+        ctx.save_for_backward(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:

@@ -1,10 +1,12 @@
-"""Speed on the CPU: the scan against torch operations that move as much, layers against other layers, growth.
+"""Speed on the CPU: the scan against torch operations that move as much, layers and single steps against other layers,
+growth with T.
 
 All in float32. What a scan must move decides its baseline: forward reads cand and beta and writes h (3 tensors, as
 ``torch.add(cand, beta)``); backward reads the gradient of h, cand, beta and h and writes two gradients (6 tensors, as 3
 clones, each of which reads one and writes one).
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,9 +14,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from multistable.bench.measure import peak_bytes_of, peak_rss, take_turns
+from multistable.bench.measure import KEEP_MEMORY, peak_bytes_of, peak_rss, printed_by, take_turns
 from multistable.bench.report import Row
-from multistable.cells import BMRU, HysteresisMRU
+from multistable.cells import BMRU, BMRUCell, HysteresisMRU
 
 __all__ = ["rows"]
 
@@ -36,6 +38,7 @@ def rows(
     for shape in shapes:
         yield from layer_rows(shape, 2 * repeats + 1 if shape[0] > 1 else 1)  # one sequence: minutes per step of nn.GRU
     yield from exact_rows(shapes[0], repeats)
+    yield from step_rows(shapes[-1][2], 7 * repeats)
     yield from time_growth(lengths, shapes[-1][2], repeats)
     yield from memory_growth(lengths, shapes[-1][2])
 
@@ -80,26 +83,55 @@ def exact_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
         yield Row(f"HysteresisMRU layer, {what}", shape, "float32", ms, "BMRU layer", baseline_ms, goal=goal)
 
 
+def step_rows(N: int, repeats: int) -> Iterator[Row]:
+    """Single timesteps without gradients at batch 1, as in streaming: what a call costs, whatever it computes."""
+    x, h = torch.randn(1, N), torch.zeros(1, N)
+    cell, peer_cell, rnn, peer = BMRUCell(N, N), nn.GRUCell(N, N), BMRU(N, N), nn.GRU(N, N)
+    pairs = {
+        ("BMRUCell", "nn.GRUCell"): (partial(cell, x, h), partial(peer_cell, x, h)),
+        ("BMRU.step", "nn.GRU, T = 1"): (partial(rnn.step, x, h[None]), partial(peer, x[None], h[None])),
+    }
+    for (name, baseline), calls in pairs.items():
+        with torch.no_grad():
+            ours, theirs = (
+                10 * ms for ms in take_turns([partial(_repeat, call, times=100) for call in calls], repeats)
+            )
+        yield Row(f"{name}, one timestep", (1, 1, N), "float32", ours, baseline, theirs, unit="us")
+
+
 def time_growth(lengths: Sequence[int], N: int, repeats: int) -> Iterator[Row]:
     """Time per timestep of the layer at B = 1, all lengths in turns; the slowest over the fastest from STEADY on.
 
-    Each turn takes as many timesteps, in one call or in many.
+    In a process that keeps the memory it frees (:data:`~multistable.bench.measure.KEEP_MEMORY`), and once more in
+    one that does not: there the price of fresh memory is measured too, which grows where a virtual machine has handed
+    back to its host what was freed (``docs/log.md``).
     """
-    layer = BMRU(N, N, batch_first=True)
-    for what, compute in _WORK.items():
-        x = torch.randn(1, lengths[-1], N)
-        times = take_turns([partial(_repeat, compute, layer, x[:, :T], lengths[-1] // T) for T in lengths], repeats)
-        per_step = {T: 1e3 * ms / (lengths[-1] // T * T) for T, ms in zip(lengths, times, strict=True)}
-        steady = {T: us for T, us in per_step.items() if min(STEADY, lengths[-1]) <= T}
-        first = per_step[min(steady)]
-        name, unit = f"BMRU layer, {what}, per step", "us"
+    steady = [T for T in lengths if min(STEADY, lengths[-1]) <= T]
+    measure = partial(printed_by, "multistable.bench.cpu", "time", N, repeats)
+    kept, fresh = measure(*lengths, **KEEP_MEMORY), measure(*steady)
+    for what in _WORK:
+        name, per_step = f"BMRU layer, {what}, per step", {int(T): us for T, us in kept[what].items()}
         for T, us in per_step.items():
-            yield Row(name, (1, T, N), "float32", us, f"T = {min(steady)}", first, unit=unit)
-        slow, fast = max(steady, key=steady.__getitem__), min(steady, key=steady.__getitem__)
-        yield Row(
-            f"{name}, slowest T over fastest", (1, slow, N), "float32", steady[slow], f"T = {fast}", steady[fast],
-            goal=1.3, unit=unit,
-        )  # fmt: skip
+            yield Row(name, (1, T, N), "float32", us, f"T = {steady[0]}", per_step[steady[0]], unit="us")
+        yield _spread(name, N, {T: per_step[T] for T in steady}, 1.3)
+        yield _spread(f"{name}, fresh memory", N, {int(T): us for T, us in fresh[what].items()}, None)
+
+
+def _spread(name: str, N: int, times: dict[int, float], goal: float | None) -> Row:
+    slow, fast = max(times, key=times.__getitem__), min(times, key=times.__getitem__)
+    name, baseline = f"{name}, slowest T over fastest", f"T = {fast}"
+    return Row(name, (1, slow, N), "float32", times[slow], baseline, times[fast], goal=goal, unit="us")
+
+
+def _microseconds_per_step(N: int, repeats: int, *lengths: int) -> dict[str, dict[int, float]]:
+    """Of each kind of work at each length. Each turn takes as many timesteps, in one call or in many."""
+    layer, x, found = BMRU(N, N, batch_first=True), torch.randn(1, lengths[-1], N), {}
+    for what, compute in _WORK.items():
+        counts = {T: lengths[-1] // T for T in lengths}
+        calls = [partial(_repeat, partial(compute, layer, x[:, :T]), times=count) for T, count in counts.items()]
+        turns = zip(counts.items(), take_turns(calls, repeats), strict=True)
+        found[what] = {T: 1e3 * ms / (T * count) for (T, count), ms in turns}
+    return found
 
 
 def memory_growth(lengths: Sequence[int], N: int) -> Iterator[Row]:
@@ -115,9 +147,9 @@ def memory_growth(lengths: Sequence[int], N: int) -> Iterator[Row]:
             )  # fmt: skip
 
 
-def _repeat(compute: Callable[[nn.Module, Tensor], Tensor], layer: nn.Module, x: Tensor, times: int) -> None:
+def _repeat(compute: Callable[[], object], times: int) -> None:
     for _ in range(times):
-        compute(layer, x)
+        compute()
 
 
 def _infer(layer: nn.Module, x: Tensor) -> Tensor:
@@ -146,4 +178,7 @@ def _peak_bytes(what: str, T: int, N: int) -> int:
 
 
 if __name__ == "__main__":
-    print(_peak_bytes(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    if sys.argv[1] == "time":
+        print(json.dumps(_microseconds_per_step(*map(int, sys.argv[2:]))))
+    else:
+        print(_peak_bytes(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

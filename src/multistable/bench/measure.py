@@ -13,8 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["peak_bytes_of", "peak_rss", "take_turns"]
+__all__ = ["KEEP_MEMORY", "peak_bytes_of", "peak_rss", "printed_by", "take_turns"]
+
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+"""Environment in which glibc keeps the memory that a program frees, as the allocators do that PyTorch's tuning guide
+recommends for CPUs (jemalloc, tcmalloc). By itself glibc hands every large piece back to the system at once."""
 
 
 def take_turns(competitors: Sequence[Callable[[], object]], repeats: int, warm_up: int = 1) -> list[float]:
@@ -46,12 +51,17 @@ def peak_rss() -> int:
 
 
 def peak_bytes_of(module: str, *args: object) -> int:
-    """Run ``python -m module args`` in a process of its own; the last line it prints is a number of bytes.
+    """The number of bytes that ``python -m module args`` prints.
 
     Twice, and the smaller number counts: the first may hold numba's compiler too (41 MB instead of 34 in the test).
     """
+    return min(int(printed_by(module, *args)) for _ in range(2))
+
+
+def printed_by(module: str, *args: object, **environment: str) -> Any:
+    """Run ``python -m module args`` in a process of its own; the last line it prints is JSON."""
     command = [sys.executable, "-m", module, *map(str, args)]
     here = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {"PYTHONPATH": here}  # the same code, installed or not
-    runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=environment) for _ in range(2)]
-    return min(int(json.loads(run.stdout.splitlines()[-1])) for run in runs)
+    environment = os.environ | environment | {"PYTHONPATH": here}  # the same code, installed or not
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return json.loads(run.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from multistable.cells import sequences
 from multistable.cells.recurrent import Recurrent
-from multistable.ops import bmru_layer, bmru_step
+from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
 from multistable.sizes import check_sizes
 
 __all__ = ["BMRU", "BMRUCell"]
@@ -65,7 +65,7 @@ class BMRU(Recurrent):
     Inputs: input, h_0, reset, lengths
         * **input**: ``[T, D]``, ``[T, B, D]``, ``[B, T, D]`` if ``batch_first``, or a
           :class:`~torch.nn.utils.rnn.PackedSequence`.
-        * **h_0**: ``[num_layers * directions, B, N]`` (without B for unbatched input). Default: zeros.
+        * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default: zeros.
         * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is zero
           just before a marked step. Marks are the starts of segments: the reverse direction starts anew at each
           segment's end.
@@ -140,13 +140,26 @@ class BMRU(Recurrent):
 
     def parameters_of(self, layer: int, suffix: str) -> tuple[Tensor, Tensor | None, Tensor]:
         """Weight ``[2N, D]``, bias ``[2N]`` or None, and alpha ``[N]`` of one layer and direction."""
-        weight, alpha = (self.parameter(name, layer, suffix) for name in ("weight_ih", "alpha"))
+        weight, alpha = self.parameter("weight_ih", layer, suffix), self.parameter("alpha", layer, suffix)
         return weight, self.bias_of(layer, suffix), alpha
 
     def run(
         self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
     ) -> tuple[Tensor, Tensor]:
-        return self.scan(self.project(x, layer, suffix, steps), layer, suffix, h0, steps)
+        reverse = suffix == "_reverse"
+        weight, bias, alpha = self.parameters_of(layer, suffix)
+        reset = steps.reset_reverse if reverse else steps.reset
+        options = {
+            "alpha_surr": self.alpha_surr,
+            "reset": reset,
+            "reverse": reverse,
+            "time_major": not self.batch_first,
+        }
+        if fusible(x, weight, self.backend):
+            h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
+        else:
+            h, h_last = bmru_layer(self.project(x, layer, suffix, steps), alpha, h0, backend=self.backend, **options)
+        return h, steps.last_state(h, h_last, reverse)
 
     def project(self, x: Tensor, layer: int, suffix: str, steps: sequences.Steps) -> Tensor:
         """Candidates, then thresholds, ``[..., 2N]``; padding gets candidate 0 and threshold 1, which never writes."""
@@ -156,23 +169,6 @@ class BMRU(Recurrent):
             return proj
         neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
         return torch.where(steps.valid, proj, neutral)
-
-    def scan(
-        self, proj: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
-    ) -> tuple[Tensor, Tensor]:
-        """States and last state of one layer and direction."""
-        reverse = suffix == "_reverse"
-        h, h_last = bmru_layer(
-            proj,
-            self.parameters_of(layer, suffix)[2],
-            h0,
-            alpha_surr=self.alpha_surr,
-            reset=steps.reset_reverse if reverse else steps.reset,
-            reverse=reverse,
-            time_major=not self.batch_first,
-            backend=self.backend,
-        )
-        return h, steps.at_last_segment(h) if reverse and steps.reset is not None else h_last
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.parameters_of(layer, "")
@@ -193,9 +189,9 @@ class BMRUCell(nn.Module):
         alpha_surr: sharpness of the surrogate derivative. Default: 1.0
         device, dtype: of the parameters.
 
-    Inputs: input, h
+    Inputs: input, hx
         * **input**: ``[B, D]`` or ``[D]``.
-        * **h**: the state before, ``[B, N]`` or ``[N]``. Default: zeros.
+        * **hx**: the state before, ``[B, N]`` or ``[N]``. Default: zeros.
 
     Output: the new state, ``[B, N]`` or ``[N]``.
 

@@ -88,7 +88,7 @@ class MinGRU(Recurrent):
         reset = steps.reset_reverse if reverse else steps.reset
         layout = {"time_major": not self.batch_first, "backend": self.backend}
         h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **layout)
-        return h, steps.at_last_segment(h) if reverse and steps.reset is not None else h_last
+        return h, steps.last_state(h, h_last, reverse)
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         a, b = self.coefficients(x, layer, "")

@@ -1,5 +1,6 @@
 """The face of ``torch.nn.GRU`` over any law: layers, directions, layouts, dropout, single steps."""
 
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -78,7 +79,7 @@ class Recurrent(nn.Module):
         """The features of one direction, in order."""
         return (Part(type(self).__name__.lower(), self.hidden_size),)
 
-    @property
+    @cached_property
     def feature_size(self) -> int:
         """F, the features of one direction."""
         return sum(part.size for part in self.parts)
@@ -124,7 +125,7 @@ class Recurrent(nn.Module):
     ) -> tuple[Any, Tensor]:
         """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``."""
         if hx is not None and not isinstance(hx, Tensor):
-            raise TypeError(f"h_0 must be one tensor, got {type(hx).__name__}")
+            raise TypeError(f"hx must be one tensor, got {type(hx).__name__}")
         if isinstance(input, PackedSequence):
             return sequences.run_packed(self, input, hx, reset, lengths)
         if input.ndim == 2:
@@ -161,7 +162,7 @@ class Recurrent(nn.Module):
         elif state.shape != shape:
             raise ValueError(f"state must have shape {list(shape)}, got {list(state.shape)}")
         states = []
-        for layer, h in enumerate(state):
+        for layer, h in enumerate(state.unbind(0)):
             if layer > 0 and self.dropout > 0:
                 x = F.dropout(x, self.dropout, self.training)
             x, h = self.advance(x, layer, h)

@@ -66,6 +66,10 @@ class Steps:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
         return x if self.valid is None else torch.where(self.valid, x, torch.zeros_like(x))
 
+    def last_state(self, h: Tensor, h_last: Tensor, reverse: bool) -> Tensor:
+        """``h_n [B, N]`` of one direction: where its scan ended or, backwards with resets, that of the last segment."""
+        return self.at_last_segment(h) if reverse and self.reset is not None else h_last
+
     def at_last_segment(self, h: Tensor) -> Tensor:
         """Of states in the layout of the input, those where each sequence's last segment starts: ``[B, N]``."""
         assert self.reset is not None
@@ -151,7 +155,7 @@ def run_loop(
         new = law(inputs[t], start)
         states[t] = h = new if valid is None else torch.where(valid[t], new, h)
     output = torch.stack(states, dim=axis) if states else proj.new_zeros(*proj.shape[:2], h.shape[-1])
-    return output, steps.at_last_segment(output) if reverse and steps.reset is not None else h
+    return output, steps.last_state(output, h, reverse)
 
 
 def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tensor | None]:
@@ -165,12 +169,12 @@ def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tenso
         return [None] * count
     if hx.shape != (count, B, rnn.state_size):
         raise ValueError(
-            f"h_0 must have shape {[count, B, rnn.state_size]} (layers * directions, B, N), got {list(hx.shape)}"
+            f"hx must have shape {[count, B, rnn.state_size]} (layers * directions, B, N), got {list(hx.shape)}"
         )
     if not hx.is_floating_point():
-        raise TypeError(f"h_0 must be floating point, got {hx.dtype}")
+        raise TypeError(f"hx must be floating point, got {hx.dtype}")
     if hx.device != x.device:
-        raise ValueError(f"h_0 must be on {x.device} like the input, got {hx.device}")
+        raise ValueError(f"hx must be on {x.device} like the input, got {hx.device}")
     return list(hx.unbind(0))
 
 
@@ -181,7 +185,7 @@ def run_unbatched(
     if lengths is not None:
         raise ValueError("lengths needs batched input: an unbatched sequence can be cut instead")
     if hx is not None and hx.ndim != 2:
-        raise ValueError(f"h_0 must have 2 dimensions for unbatched input, got {hx.ndim}")
+        raise ValueError(f"hx must have 2 dimensions for unbatched input, got {hx.ndim}")
     axis = 0 if rnn.batch_first else 1
     hx = None if hx is None else hx.unsqueeze(1)
     reset = None if reset is None else reset.unsqueeze(axis)

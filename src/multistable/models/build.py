@@ -1,8 +1,11 @@
 """From numbers and names to modules."""
 
+import dataclasses
+import inspect
+
 from torch import nn
 
-from multistable.cells import BMRU, LRU, MRU, Hybrid, HysteresisMRU, Recurrent, find_cell
+from multistable.cells import Recurrent, find_cell
 from multistable.models.block import Block, ReadOut
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
@@ -47,11 +50,8 @@ def build_cell(name: str, config: ModelConfig) -> Recurrent:
     kind, options = find_cell(name)
     position = config.position
     P = position.dim if position is not None and (position.everywhere or kind.takes_position) else 0
-    if issubclass(kind, BMRU | Hybrid | HysteresisMRU | MRU):
-        options["alpha_surr"] = config.alpha_surr
-    if issubclass(kind, LRU | Hybrid):
-        options |= {"r_min": config.lru.r_min, "r_max": config.lru.r_max, "theta_max": config.lru.theta_max}
-    if kind is Hybrid and position is not None and not position.everywhere:
-        options["position_size"] = P
+    apart = 0 if position is None or position.everywhere else P
+    offered = {"alpha_surr": config.alpha_surr, "position_size": apart, **dataclasses.asdict(config.lru)}
+    options |= {key: value for key, value in offered.items() if key in inspect.signature(kind).parameters}
     options |= {"input_size": config.d_model + P, "hidden_size": config.d_state}
     return kind(batch_first=True, bidirectional=config.bidirectional, **options)

@@ -7,10 +7,11 @@ Each scan is defined by a loop (``reference.py``) and computed by the fastest ba
 import torch
 from torch import Tensor
 
-from multistable.ops import library as _library  # noqa: F401  (registers torch.ops.multistable)
 from multistable.ops import reference
 from multistable.ops.checks import check_bmru, check_latch, check_linear, check_state
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
+from multistable.ops.fused import bmru_fused, fusible  # noqa: F401  (for the layer)
+from multistable.ops.library import call
 from multistable.ops.precision import wide
 from multistable.ops.reference import bmru_step
 
@@ -59,7 +60,7 @@ def bmru_scan(
     check_bmru(cand, beta, alpha, h0, reset)
     if backend == "reference":
         return reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=reset)
-    return torch.ops.multistable.bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, False, backend)[0]
+    return call("bmru_scan", cand, beta, alpha, h0, reset, alpha_surr, False, backend)[0]
 
 
 def latch_scan(
@@ -80,7 +81,7 @@ def latch_scan(
     check_latch(write, value, h0, reset)
     if backend == "reference":
         return reference.latch_scan(write, value, h0, reset=reset)
-    return torch.ops.multistable.latch_scan(write, value, h0, reset, False, backend)[0]
+    return call("latch_scan", write, value, h0, reset, False, backend)[0]
 
 
 def linear_scan(
@@ -101,9 +102,9 @@ def linear_scan(
     if backend == "reference":
         return reference.linear_scan(a, b, h0, reset=reset)
     if not b.is_complex():
-        return torch.ops.multistable.linear_scan(a, b, h0, reset, False, False, backend)[0]
+        return call("linear_scan", a, b, h0, reset, False, False, backend)[0]
     start = None if h0 is None else _to_pairs(h0)
-    h = torch.ops.multistable.linear_scan(_to_pairs(a), _to_pairs(b), start, reset, True, False, backend)[0]
+    h = call("linear_scan", _to_pairs(a), _to_pairs(b), start, reset, True, False, backend)[0]
     return torch.complex(*h.chunk(2, dim=-1))
 
 
@@ -127,7 +128,7 @@ def bmru_layer(
     along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
     check_state(along(proj).chunk(2, dim=-1)[0], h0, reset)
     if backend != "reference":
-        return torch.ops.multistable.bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend)
+        return call("bmru_layer", proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend)
     turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
     cand, beta = turned(along(proj)).chunk(2, dim=-1)
     reset = None if reset is None else turned(reset)
@@ -160,7 +161,7 @@ def linear_layer(
     a, b = (a if a.ndim == 1 else along(a)), along(b)
     check_state(b, h0, reset)
     if backend != "reference":
-        h, h_last = torch.ops.multistable.linear_scan(a, b, h0, reset, pairs, reverse, backend)
+        h, h_last = call("linear_scan", a, b, h0, reset, pairs, reverse, backend)
         return along(h), h_last
     turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
     number = _from_pairs if pairs else (lambda x: x)

@@ -1,10 +1,10 @@
 """The scans on the CPU: compiled loops over time, in parts that as many threads as torch uses take in turn.
 
-A part is some sequences of the batch. Where there are too few of them, the BMRU's part is some steps of one: a short
-look back finds the state it starts from, because a unit forgets its past when it is written. The other recurrences are
+A part is some sequences of the batch. Where there are too few of them, a latch's part is some steps of one: a short
+look back finds the state it starts from, because a unit forgets its past when it is written. The linear recurrence is
 cut into groups of units.
 
-States do not depend on the cuts. Gradients do, by their rounding, where the BMRU is cut into steps: sums over time are
+States do not depend on the cuts. Gradients do, by their rounding, where a latch is cut into steps: sums over time are
 then formed part by part, so they repeat bit for bit with the same number of threads only. Which thread takes which part
 never matters.
 
@@ -21,6 +21,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +36,7 @@ __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "
 
 Rows = tuple[np.ndarray, int, int]  # flat array, stride of the batch, stride of time
 Span = tuple[int, int, int, int]  # sequences from and to, steps or units from and to
+LookBack = Callable[[int, int, int, np.ndarray], int]  # sequence, floor, lo, unknown [N] -> where to start
 _BITS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 _PARTS_PER_THREAD = 4  # one each would leave all waiting for the last to begin
 _SMALLEST_PART = 1 << 18  # elements: a forward over so many takes 0.14 ms, handing out a part about 0.05 ms
@@ -44,24 +46,13 @@ def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
     """Fill ``h [B, T, N]`` with the states of a BMRU; ``h0 [B, N]`` has the dtype of ``cand``."""
-    T, spans, out = h.shape[1], _spans_of_steps(h), _rows(_bits(h), h)
     c, b, levels = (_rows(_bits(x), h) for x in (cand, beta, alpha.to(cand.dtype)))
-    flags, inf = _flags(reset), _infinity(h.dtype)
+    T, flags, inf = h.shape[1], _flags(reset), _infinity(h.dtype)
 
     def scan(span: Span, start: Rows, out: Rows) -> None:
         kernels.bmru_forward(span, T, reverse, c, b, levels, start, flags, out, inf)
 
-    if spans[0][3] == T:
-        start = _rows(_bits(h0), h)
-        _take(spans, lambda p, span: scan(span, start, out))
-        return
-    zeros = _rows(None, h)
-    enter = _entering(
-        spans, _or_zeros(h0, h, h.dtype), cand, beta, reset, reverse,
-        prelude=lambda span, state: scan(span, zeros, _rows(_bits(state), h)),
-        join=lambda state, unknown, earlier: torch.where(unknown, earlier, state),
-    )  # fmt: skip
-    _take(spans, lambda p, span: scan(span, _rows(_bits(enter[p]), h), out))
+    _fill_states(scan, partial(_bmru_look_back, cand, beta, reset, reverse), h0, h)
 
 
 def bmru_backward(
@@ -83,33 +74,16 @@ def bmru_backward(
     dtype = wide(h.dtype)
     out_cand, out_beta = _writable(grad_cand, dtype), _writable(grad_beta, dtype)
     slope = np.array(alpha_surr * math.pi, dtype=_numpy_dtype(dtype))[()]
-    T, N, spans = h.shape[1], h.shape[2], _spans_of_steps(h)
     alpha = alpha.to(cand.dtype)
     g, c, b, levels, start, states = (_rows(x, h, dtype) for x in (grad_h, cand, beta, alpha, h0, h))
-    flags, out_c, out_b = _flags(reset), _rows(out_cand, h, dtype), _rows(out_beta, h, dtype)
+    T, flags = h.shape[1], _flags(reset)
 
-    def scan(span: Span, last: Rows, out_c: Rows, out_b: Rows, d_alpha: Tensor, d_start: Tensor) -> None:
-        saved, d_levels, d_first = (c, b, levels, start, flags, states), _rows(d_alpha, h), _rows(d_start, h)
-        kernels.bmru_backward(span, T, reverse, slope, g, last, *saved, out_c, out_b, d_levels, d_first)
+    def scan(span: Span, last: Rows, outputs: list[Rows], d_alpha: Rows, d_start: Rows) -> None:
+        saved = c, b, levels, start, flags, states
+        kernels.bmru_backward(span, T, reverse, slope, g, last, *saved, *outputs, d_alpha, d_start)
 
-    if spans[0][3] == T:
-        grad_alpha, grad_h0 = (h.new_empty(h.shape[0], N, dtype=dtype) for _ in range(2))
-        last = _rows(grad_last, h, dtype)
-        _take(spans, lambda p, span: scan(span, last, out_c, out_b, grad_alpha, grad_h0))
-    else:
-        zeros = _rows(None, h, dtype)
-
-        def prelude(span: Span, total: Tensor) -> None:
-            sink = h.new_empty(3, N, dtype=dtype)  # rows that every step overwrites
-            scan(span, zeros, _rows(sink[0], h), _rows(sink[1], h), sink[2], total)
-
-        enter = _entering(
-            spans, _or_zeros(grad_last, h, dtype), cand, beta, reset, not reverse, prelude,
-            join=lambda total, unknown, earlier: total + torch.where(unknown, earlier, 0.0),
-        )  # fmt: skip
-        grad_alpha, leaving = (h.new_empty(len(spans), N, dtype=dtype) for _ in range(2))
-        _take(spans, lambda p, span: scan(span, _rows(enter[p], h), out_c, out_b, grad_alpha[p], leaving[p]))
-        grad_h0 = leaving[[p for p, span in enumerate(spans) if span[3] == T]]
+    look_back = partial(_bmru_look_back, cand, beta, reset, not reverse)
+    grad_alpha, grad_h0 = _fill_gradients(scan, look_back, grad_last, h, [out_cand, out_beta])
     _hand_over(out_cand, grad_cand)
     _hand_over(out_beta, grad_beta)
     return grad_alpha.sum(dim=0), grad_h0
@@ -119,8 +93,13 @@ def latch_forward(
     write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
     """Fill ``h [B, T, N]`` with the states of a latch; ``write`` is boolean."""
-    rows = _rows(write, h, torch.bool), _rows(_bits(value), h), _rows(_bits(h0), h)
-    _spread(kernels.latch_forward, h, reverse, *rows, _flags(reset), _rows(_bits(h), h))
+    (_, T, N), flags = h.shape, _flags(reset)
+    gates, values = _rows(write, h, torch.bool), _rows(_bits(value), h)
+
+    def scan(span: Span, start: Rows, out: Rows) -> None:
+        kernels.latch_forward(span, T, reverse, gates, values, start, flags, out, N)
+
+    _fill_states(scan, partial(_latch_look_back, write, reset, reverse), h0, h)
 
 
 def latch_backward(
@@ -141,11 +120,14 @@ def latch_backward(
     out_value = _writable(grad_value, dtype)
     sink = h.new_empty(h.shape[2], dtype=dtype)  # one row that every step overwrites
     out_write = sink if grad_write is None else _writable(grad_write, dtype)
-    grad_h0 = h.new_empty(h.shape[0], h.shape[2], dtype=dtype)
-    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last)]
-    saved = _rows(write, h, torch.bool), _rows(value, h, dtype), _rows(h0, h, dtype), _flags(reset)
-    outputs = [_rows(x, h, dtype) for x in (h, out_write, out_value, grad_h0)]
-    _spread(kernels.latch_backward, h, reverse, *inputs, *saved, *outputs)
+    g, values, start, states = (_rows(x, h, dtype) for x in (grad_h, value, h0, h))
+    (_, T, N), gates, flags = h.shape, _rows(write, h, torch.bool), _flags(reset)
+
+    def scan(span: Span, last: Rows, outputs: list[Rows], _: Rows, d_start: Rows) -> None:
+        kernels.latch_backward(span, T, reverse, g, last, gates, values, start, flags, states, *outputs, d_start, N)
+
+    look_back = partial(_latch_look_back, write, reset, not reverse)
+    _, grad_h0 = _fill_gradients(scan, look_back, grad_last, h, [out_write, out_value])
     _hand_over(out_value, grad_value)
     if grad_write is not None:
         _hand_over(out_write, grad_write)
@@ -208,13 +190,70 @@ def _spans_of_units(h: Tensor) -> list[Span]:
     return _spans_of_sequences(h, N) or [(0, B, lo, min(lo + width, N)) for lo in range(0, N, width)]
 
 
+def _bmru_look_back(cand: Tensor, beta: Tensor, reset: Tensor | None, flip: bool) -> LookBack:
+    rows = _rows(_bits(cand), cand), _rows(_bits(beta), cand), _flags(reset), _infinity(cand.dtype)
+    return lambda b, floor, lo, unknown: kernels.bmru_look_back(b, floor, lo, cand.shape[1], flip, *rows, unknown)
+
+
+def _latch_look_back(write: Tensor, reset: Tensor | None, flip: bool) -> LookBack:
+    rows = _rows(write, write), _flags(reset)
+    return lambda b, floor, lo, unknown: kernels.latch_look_back(b, floor, lo, write.shape[1], flip, *rows, unknown)
+
+
+def _fill_states(
+    scan: Callable[[Span, Rows, Rows], None], look_back: Callable[[], LookBack], h0: Tensor | None, h: Tensor
+) -> None:
+    """Fill ``h [B, T, N]`` by ``scan(span, start, out)``, part by part; ``look_back`` is made where steps are cut."""
+    spans, out = _spans_of_steps(h), _rows(_bits(h), h)
+    if spans[0][3] == h.shape[1]:
+        start = _rows(_bits(h0), h)
+        _take(spans, lambda p, span: scan(span, start, out))
+        return
+    zeros = _rows(None, h)
+    enter = _entering(
+        spans, _or_zeros(h0, h, h.dtype), look_back(),
+        prelude=lambda span, state: scan(span, zeros, _rows(_bits(state), h)),
+        join=lambda state, unknown, earlier: torch.where(unknown, earlier, state),
+    )  # fmt: skip
+    _take(spans, lambda p, span: scan(span, _rows(_bits(enter[p]), h), out))
+
+
+def _fill_gradients(
+    scan: Callable[[Span, Rows, list[Rows], Rows, Rows], None],
+    look_back: Callable[[], LookBack],
+    grad_last: Tensor | None,
+    h: Tensor,
+    outputs: list[Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Fill ``outputs`` by ``scan(span, last, outputs, sums, d_start)``, part by part.
+
+    ``sums`` and ``d_start`` are one row per sequence or per part. Returns the sums ``[.., N]`` and the gradient of h0.
+    """
+    (B, T, N), spans, dtype = h.shape, _spans_of_steps(h), outputs[0].dtype
+    rows = [_rows(x, h, dtype) for x in outputs]
+    if spans[0][3] == T:
+        last, sums, grad_h0 = _rows(grad_last, h, dtype), *(h.new_empty(B, N, dtype=dtype) for _ in range(2))
+        _take(spans, lambda p, span: scan(span, last, rows, _rows(sums, h), _rows(grad_h0, h)))
+        return sums, grad_h0
+    zeros = _rows(None, h, dtype)
+
+    def prelude(span: Span, total: Tensor) -> None:
+        *sinks, sum_sink = (_rows(sink, h) for sink in h.new_empty(len(rows) + 1, N, dtype=dtype))
+        scan(span, zeros, sinks, sum_sink, _rows(total, h))  # every step overwrites the rows of the one before
+
+    enter = _entering(
+        spans, _or_zeros(grad_last, h, dtype), look_back(), prelude,
+        join=lambda total, unknown, earlier: total + torch.where(unknown, earlier, 0.0),
+    )  # fmt: skip
+    sums, leaving = (h.new_empty(len(spans), N, dtype=dtype) for _ in range(2))
+    _take(spans, lambda p, span: scan(span, _rows(enter[p], h), rows, _rows(sums[p], h), _rows(leaving[p], h)))
+    return sums, leaving[[p for p, span in enumerate(spans) if span[3] == T]]
+
+
 def _entering(
     spans: list[Span],
     first: Tensor,
-    cand: Tensor,
-    beta: Tensor,
-    reset: Tensor | None,
-    flip: bool,
+    look_back: LookBack,
     prelude: Callable[[Span, Tensor], None],
     join: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
@@ -224,18 +263,16 @@ def _entering(
     before; ``join`` adds what is ``unknown`` then from what entered that one. A unit that never writes thus costs at
     most one more pass.
     """
-    rows = _rows(_bits(cand), cand), _rows(_bits(beta), cand), _flags(reset), _infinity(cand.dtype)
     enter = first.new_zeros(len(spans), first.shape[1])
     unknown = torch.ones(enter.shape, dtype=torch.bool)
 
-    def look_back(p: int, span: Span) -> None:
+    def look(p: int, span: Span) -> None:
         b, _, lo, _ = span
         if lo > 0:
-            floor = spans[p - 1][2]
-            start = kernels.bmru_look_back(b, floor, lo, cand.shape[1], flip, *rows, unknown[p].numpy())
+            start = look_back(b, spans[p - 1][2], lo, unknown[p].numpy())
             prelude((b, b + 1, start, lo), enter[p])
 
-    _take(spans, look_back)
+    _take(spans, look)
     for p, (b, _, lo, _) in enumerate(spans):
         enter[p] = first[b] if lo == 0 else join(enter[p], unknown[p], enter[p - 1])
     return enter
@@ -349,6 +386,7 @@ def _or_zeros(x: Tensor | None, h: Tensor, dtype: torch.dtype) -> Tensor:
     return h.new_zeros(h.shape[0], h.shape[2], dtype=dtype) if x is None else x.to(dtype)
 
 
+@cache
 def _infinity(dtype: torch.dtype) -> np.ndarray:
     """The bit pattern of infinity, ``[1]``."""
     return torch.tensor([math.inf], dtype=dtype).view(_BITS[dtype.itemsize]).numpy()

@@ -3,9 +3,9 @@
 A tensor arrives as *rows*: ``(flat, stride of the batch, stride of time)``, units contiguous; a stride of 0 repeats a
 row (constants, absent tensors).
 
-``span = (b_lo, b_hi, lo, hi)`` says which sequences a call handles and which of their units; for the BMRU, which of
-their steps, counted in the order of the loop. The BMRU's rows stay whole because half rows are slower than whole ones:
-its forward at (1, 65536, 256) on one core takes 5.4 ms for all units and 11 ms for half of them.
+``span = (b_lo, b_hi, lo, hi)`` says which sequences a call handles and which of their steps, counted in the order of
+the loop; for the linear recurrence, which of their units. A latch's rows stay whole because half rows are slower than
+whole ones: the BMRU's forward at (1, 65536, 256) on one core takes 5.4 ms for all units and 11 ms for half of them.
 
 The inner loops read slices that start at 0. With indices into the flat array, which numba checks for being negative,
 the forward takes 49 ms instead of 20 ms at (32, 1024, 256) in float32 on one core (``torch.add``: 17.5 ms).
@@ -139,38 +139,55 @@ def bmru_backward(
 
 
 @_compile
-def latch_forward(span, T, reverse, write, value, h0, reset, h):
+def latch_look_back(b, floor, lo, T, flip, write, reset, unknown):
+    """:func:`bmru_look_back` of a latch."""
+    N = len(unknown)
+    for i in range(lo - 1, floor - 1, -1):
+        t = T - 1 - i if flip else i
+        ws = _row(write, b, t, 0, N)
+        for n in range(N):
+            unknown[n] &= not ws[n]
+        if _flag(reset, b, t):
+            unknown[:] = False
+        if not unknown.any():
+            return i
+    return floor
+
+
+@_compile
+def latch_forward(span, T, reverse, write, value, h0, reset, h, N):
     b_lo, b_hi, lo, hi = span
     for b in range(b_lo, b_hi):
-        state = _row(h0, b, 0, lo, hi).copy()
-        for i in range(T):
+        state = _row(h0, b, 0, 0, N).copy()
+        for i in range(lo, hi):
             t = T - 1 - i if reverse else i
             if _flag(reset, b, t):
                 state[:] = 0
-            ws, vs, hs = _row(write, b, t, lo, hi), _row(value, b, t, lo, hi), _row(h, b, t, lo, hi)
-            for n in range(hi - lo):
+            ws, vs, hs = _row(write, b, t, 0, N), _row(value, b, t, 0, N), _row(h, b, t, 0, N)
+            for n in range(N):
                 kept = vs[n] if ws[n] else state[n]
                 state[n] = kept
                 hs[n] = kept
 
 
 @_compile
-def latch_backward(span, T, reverse, grad_h, grad_last, write, value, h0, reset, h, grad_write, grad_value, grad_h0):
+def latch_backward(span, T, reverse, grad_h, grad_last, write, value, h0, reset, h, grad_write, grad_value, grad_h0, N):
+    """``grad_h0`` is that of the state before ``lo``."""
     b_lo, b_hi, lo, hi = span
     for b in range(b_lo, b_hi):
-        total = _row(grad_h0, b, 0, lo, hi)
-        total[:] = _row(grad_last, b, 0, lo, hi)
+        total = _row(grad_h0, b, 0, 0, N)
+        total[:] = _row(grad_last, b, 0, 0, N)
         zero = total.dtype.type(0)
-        nothing = np.zeros(hi - lo, total.dtype)
-        for i in range(T):
+        nothing = np.zeros(N, total.dtype)
+        for i in range(lo, hi):
             t = i if reverse else T - 1 - i
-            before = _row(h, b, t + 1 if reverse else t - 1, lo, hi) if i < T - 1 else _row(h0, b, 0, lo, hi)
+            before = _row(h, b, t + 1 if reverse else t - 1, 0, N) if i < T - 1 else _row(h0, b, 0, 0, N)
             restart = _flag(reset, b, t)
             if restart:
                 before = nothing
-            ws, vs, gs = _row(write, b, t, lo, hi), _row(value, b, t, lo, hi), _row(grad_h, b, t, lo, hi)
-            dws, dvs = _row(grad_write, b, t, lo, hi), _row(grad_value, b, t, lo, hi)
-            for n in range(hi - lo):
+            ws, vs, gs = _row(write, b, t, 0, N), _row(value, b, t, 0, N), _row(grad_h, b, t, 0, N)
+            dws, dvs = _row(grad_write, b, t, 0, N), _row(grad_value, b, t, 0, N)
+            for n in range(N):
                 g = total[n] + gs[n]
                 dws[n] = g * (vs[n] - before[n])
                 dvs[n] = g if ws[n] else zero

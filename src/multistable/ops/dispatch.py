@@ -45,13 +45,15 @@ def _cpu_refusal(device: torch.device, by_name: bool) -> str | None:
     return None
 
 
-# Fastest first: name -> (what it is, why it cannot serve a device, or None if it can).
 BACKENDS = {
-    "triton": ("fused kernels on the GPU", _triton_refusal),
-    "cpu": ("compiled loops on the CPU", _cpu_refusal),
-    "portable": ("plain torch, runs on any device", lambda device, by_name: None),
-    "reference": ("the definition, a Python loop over time", lambda device, by_name: None),
+    "triton": "fused kernels on the GPU",
+    "cpu": "compiled loops on the CPU",
+    "portable": "plain torch, runs on any device",
+    "reference": "the definition, a Python loop over time",
 }
+"""Name and description of every backend, the fastest first."""
+
+_REFUSALS = {"triton": _triton_refusal, "cpu": _cpu_refusal}  # why it cannot serve a device; the others always can
 
 
 def check_name(backend: str) -> None:
@@ -63,10 +65,10 @@ def choose(backend: str, x: Tensor) -> Choice:
     """Resolve ``backend`` for a tensor: ``"auto"`` takes the fastest that can serve, a name that one or none."""
     check_name(backend)
     refused = {}
-    for name, (description, refusal) in BACKENDS.items():
+    for name, description in BACKENDS.items():
         if backend not in ("auto", name):
             continue
-        why = refusal(x.device, backend == name)
+        why = _REFUSALS[name](x.device, backend == name) if name in _REFUSALS else None
         if why is None:
             return Choice(name, description if backend == "auto" else f"asked for by name ({description})", refused)
         if backend == name:

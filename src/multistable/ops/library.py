@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import fresh
@@ -52,10 +53,11 @@ def _define(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple:
-        operator = getattr(torch.ops.multistable, f"{name}_backward")
-        found = operator(grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+        found = call(f"{name}_backward", grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
         wanted = (grad if needed else None for grad, needed in zip(found, ctx.needs_input_grad, strict=False))
         return *wanted, None, *(None for _ in ctx.options)  # reset and options have no gradient
+
+    _functions[name] = _function(name, setup, differentiate)
 
     forward = f"{name}({', '.join(declared)}, {options}, str backend) -> (Tensor, Tensor)"
     _register(forward, scan, scan_fake, differentiate, setup)
@@ -63,7 +65,42 @@ def _define(
     schema = (
         f"{name}_backward(Tensor? grad_h, Tensor? grad_last, {kept}, Tensor h, {options}, str backend) -> ({grads})"
     )
-    _register(schema, backward, backward_fake, _refuse_twice)
+    _register(schema, backward, backward_fake, refuse_twice)
+    _functions[f"{name}_backward"] = _function(f"{name}_backward", lambda *_: None, refuse_twice)
+
+
+def call(name: str, *args: Any) -> Any:
+    """The operator ``name``, as a function where torch does not know what to do with an operator's gradient.
+
+    ``torch.func`` refuses such operators, and forward-mode differentiation takes their tangent for zero; it refuses
+    functions.
+    """
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return _functions[name].apply(*args)
+    return getattr(torch.ops.multistable, name)(*args)
+
+
+_functions: dict[str, Any] = {}
+
+
+def _function(name: str, setup: Callable, differentiate: Callable) -> type[torch.autograd.Function]:
+    """The operator ``name`` for ``torch.func``: ``vmap`` calls it once per example."""
+
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        each = [
+            call(name, *(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims, strict=True)))
+            for i in range(info.batch_size)
+        ]
+        outputs = tuple(torch.stack(found) for found in zip(*each, strict=True))
+        return outputs, (0,) * len(outputs)
+
+    members = {
+        "forward": lambda *args: getattr(torch.ops.multistable, name)(*args),
+        "setup_context": setup,
+        "backward": differentiate,
+        "vmap": vmap,
+    }
+    return type(f"_{name}", (torch.autograd.Function,), {k: staticmethod(f) for k, f in members.items()})
 
 
 def _register(
@@ -76,7 +113,7 @@ def _register(
     torch.library.register_autograd(f"multistable::{name}", backward, setup_context=setup, lib=_library)
 
 
-def _refuse_twice(ctx: Any, *grads: Tensor) -> None:
+def refuse_twice(*_: Any) -> None:
     raise RuntimeError("this scan has no second derivative; backend='reference' has")
 
 

@@ -9,6 +9,7 @@ is tested against this file. ``reset_t`` sets the state to zero just before step
 Half precision is computed in float32 and rounded once at the end; a latch only selects, so its result is exact.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor
 from multistable.surrogate import derivative, sign
 
 __all__ = ["bmru_scan", "bmru_step", "latch_scan", "linear_scan"]
+
+_NAN = torch.tensor(math.nan)
 
 
 def bmru_scan(
@@ -30,7 +33,7 @@ def bmru_scan(
 ) -> Tensor:
     """States ``h [B, T, N]`` of a BMRU from ``cand, beta [B, T, N]``, ``alpha [N]``, ``h0 [B, N]``."""
     h, hs = _start(cand, h0), []
-    c, b, level = _widen(cand), _widen(beta), _Round.apply(_widen(alpha), cand.dtype)
+    c, b, level = _widen(cand), _widen(beta), _rounded(alpha, cand.dtype)
     for t in range(cand.shape[1]):
         h = _bmru_step(c[:, t], b[:, t], level, _restart(h, reset, t), alpha_surr)
         hs.append(h)
@@ -39,8 +42,17 @@ def bmru_scan(
 
 def bmru_step(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor, *, alpha_surr: float = 1.0) -> Tensor:
     """One timestep of the BMRU: ``cand, beta, h_prev [..., N]``, ``alpha [N]`` -> ``h [..., N]`` in cand's dtype."""
-    level, h_prev = (_Round.apply(_widen(x), cand.dtype) for x in (alpha, h_prev))
+    if not torch.is_grad_enabled():
+        return _select(cand, beta, alpha.to(cand.dtype), h_prev.to(cand.dtype))
+    level, h_prev = (_rounded(x, cand.dtype) for x in (alpha, h_prev))
     return _bmru_step(_widen(cand), _widen(beta), level, h_prev, alpha_surr).to(cand.dtype)
+
+
+def _select(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor) -> Tensor:
+    """The step in plain comparisons, without what gradients need: 22 us instead of 60 for a few units."""
+    distance, width = cand.abs(), beta.abs()
+    value = torch.where(cand < 0, -alpha, alpha)
+    return torch.where(distance < width, h_prev, torch.where(distance >= width, value, _NAN))  # NaN is neither
 
 
 def _bmru_step(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor, alpha_surr: float) -> Tensor:
@@ -78,7 +90,7 @@ def _start(like: Tensor, h0: Tensor | None) -> Tensor:
     """``h0`` rounded to the dtype of the scan, or zeros ``[B, N]``."""
     if h0 is None:
         return _widen(like.new_zeros(like.shape[0], like.shape[2]))
-    return _Round.apply(_widen(h0), like.dtype)
+    return _rounded(h0, like.dtype)
 
 
 def _restart(h: Tensor, reset: Tensor | None, t: int) -> Tensor:
@@ -89,11 +101,16 @@ def _restart(h: Tensor, reset: Tensor | None, t: int) -> Tensor:
 class _AtLeast(torch.autograd.Function):
     """``x >= y`` as 0.0 or 1.0 (NaN is 1), with the surrogate gradient of ``heaviside(x - y)``."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, alpha_surr: float) -> Tensor:
-        ctx.save_for_backward(x, y)
-        ctx.alpha_surr = alpha_surr
+    def forward(x: Tensor, y: Tensor, alpha_surr: float) -> Tensor:
         return (~(x < y)).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        x, y, ctx.alpha_surr = inputs
+        ctx.save_for_backward(x, y)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -108,10 +125,15 @@ class _Latch(torch.autograd.Function):
     A gate of NaN writes NaN.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, write: Tensor, value: Tensor, h_prev: Tensor) -> Tensor:
-        ctx.save_for_backward(write, value, h_prev)
+    def forward(write: Tensor, value: Tensor, h_prev: Tensor) -> Tensor:
         return torch.where(write != 0, _written(write, value), h_prev)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -125,12 +147,23 @@ def _written(write: Tensor, value: Tensor) -> Tensor:
     return torch.where(write.isnan(), write, value) if write.is_floating_point() else value
 
 
+def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x`` rounded to ``dtype``, in the dtype of the computation."""
+    return x if x.dtype == dtype and x.dtype == _widen(x).dtype else _Round.apply(_widen(x), dtype)
+
+
 class _Round(torch.autograd.Function):
     """Round to ``dtype`` and back; the gradient passes in full precision."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(x: Tensor, dtype: torch.dtype) -> Tensor:
         return x.to(dtype).to(torch.promote_types(torch.float32, dtype) if not dtype.is_complex else dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -1,0 +1,168 @@
+"""The layer by tiles on the CPU (``ops/fused.py``) against one product and one scan: the tiles must not show.
+
+Given the same projection both scan to the same bits; the products of a tile and of the whole are compared as floats,
+in float64, where no gate of these inputs is near enough to its threshold to flip.
+"""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.export import Dim
+
+from multistable import BMRU
+from multistable.ops import bmru_layer, fused
+from multistable.ops.memory import fresh
+from tolerances import assert_close, assert_same_bits
+
+SHAPES = [(3, 40), (40, 3), (1, 101), (2, 1)]
+TILE = 5 * 2 * 9 * 8  # bytes: 5 timesteps of 9 units in float64
+
+
+def run(rnn: BMRU, x: Tensor, hx: Tensor | None, **options: Tensor) -> list[Tensor]:
+    """Output, h_n and the gradients of everything."""
+    leaves = [y.clone().requires_grad_() for y in (x, hx) if y is not None]
+    output, h_n = rnn(*leaves, **options)
+    weights = [torch.linspace(1, 9, y.numel(), dtype=y.dtype).reshape(y.shape).cos() for y in (output, h_n)]
+    grads = torch.autograd.grad((output, h_n), [*leaves, *rnn.parameters()], weights)
+    return [output.detach(), h_n.detach(), *grads]
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(fused, "_TILE", TILE)
+    return monkeypatch
+
+
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "_TILE", 1 << 60)
+
+
+@pytest.mark.parametrize("with_lengths", [False, True], ids=["full", "lengths"])
+@pytest.mark.parametrize("with_reset", [False, True], ids=["no_reset", "reset"])
+@pytest.mark.parametrize("with_state", [False, True], ids=["no_state", "state"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no_bias", "bias"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_tiles_do_not_show(
+    small_tiles, shape, batch_first, bidirectional, bias, with_state, with_reset, with_lengths
+) -> None:
+    B, T = shape
+    rnn = BMRU(4, 9, 2, bias, batch_first, bidirectional=bidirectional, dtype=torch.float64)
+    x, reset = torch.randn(B, T, 4).double(), torch.rand(B, T) < 0.1
+    x, reset = (x, reset) if batch_first else (x.transpose(0, 1), reset.T)
+    hx = torch.randn(2 * (1 + bidirectional), B, 9).double() if with_state else None
+    options = {"reset": reset} if with_reset else {}
+    if with_lengths:
+        options["lengths"] = torch.randint(0, T + 1, (B,))
+    assert fused.fusible(x, rnn.weight_ih_l0, "auto") == (B * T > 5)
+    got = run(rnn, x, hx, **options)
+    with torch.no_grad():
+        for quiet, kept in zip(rnn(x, hx, **options), got[:2], strict=True):
+            assert torch.equal(quiet, kept)  # whether the projection is kept for a backward changes no bit
+    whole(small_tiles)
+    for actual, expected in zip(got, run(rnn, x, hx, **options), strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("chosen", [0, 1], ids=["h", "h_last"])
+def test_tiles_through_one_output(small_tiles, chosen) -> None:
+    """The gradient of the other output is absent, not zero; the input needs none."""
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+
+    def gradients() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(rnn(x)[chosen].cos().sum(), list(rnn.parameters()))
+
+    got = gradients()
+    whole(small_tiles)
+    for actual, expected in zip(got, gradients(), strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("frozen", ["weight_ih_l0", "bias_ih_l0", "alpha_l0"])
+def test_tiles_with_a_frozen_parameter(small_tiles, frozen) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    rnn.get_parameter(frozen).requires_grad_(False)
+    rnn(x)[0].sum().backward()
+    grads = {name: parameter.grad for name, parameter in rnn.named_parameters()}
+    assert grads.pop(frozen) is None
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in grads.values())
+
+
+def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
+    """Even with gradients enabled: the projection that a backward would need is the largest tensor of all."""
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    made = []
+    small_tiles.setattr(fused, "fresh", lambda *args: made.append(fresh(*args)) or made[-1])
+    rnn(x)
+    assert [y.shape[-1] for y in made] == [9, 18]
+    made.clear()
+    rnn.requires_grad_(False)(x)
+    assert [y.shape[-1] for y in made] == [9]
+
+
+def test_tiles_read_any_strides(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, batch_first=True, dtype=torch.float64), torch.randn(8, 30, 3).double().transpose(0, 2)[..., ::2]
+    assert torch.equal(rnn(x)[0], rnn(x.contiguous())[0])
+
+
+def test_tiles_of_full_size_give_the_bits_of_the_definition() -> None:
+    """float32, more timesteps than a tile of 4 MiB holds: the states of the loop on the same projection.
+
+    D = 1 and no bias: one product per number, which no order of summation can round differently.
+    """
+    rnn, x = BMRU(1, 256, bias=False, batch_first=True), torch.randn(1, 5000, 1)
+    assert fused.fusible(x, rnn.weight_ih_l0, "auto")
+    options = {"alpha_surr": 1.0, "reset": None, "reverse": False, "time_major": False, "backend": "reference"}
+    expected = bmru_layer(nn.functional.linear(x, rnn.weight_ih_l0), rnn.alpha_l0, None, **options)
+    for actual, wanted in zip(rnn(x), (expected[0], expected[1][None]), strict=True):
+        assert_same_bits(actual, wanted)
+
+
+def test_tiles_have_no_second_derivative(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double().requires_grad_()
+    (grad,) = torch.autograd.grad(rnn(x)[0].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["reference", "portable"])
+def test_other_backends_are_not_fused(small_tiles, backend) -> None:
+    weight = torch.zeros(18, 4)
+    assert fused.fusible(torch.zeros(9, 9, 4), weight, "cpu")
+    assert not fused.fusible(torch.zeros(9, 9, 4), weight, backend)
+
+
+def test_what_the_function_does_not_know_is_not_fused(small_tiles) -> None:
+    """Half precision, mixed dtypes, autocast, transforms, fake and other tensors that are not on the CPU."""
+    x, weight = torch.zeros(9, 9, 4), torch.zeros(18, 4)
+    assert not fused.fusible(x.bfloat16(), weight.bfloat16(), "auto")
+    assert not fused.fusible(x, weight.double(), "auto")
+    assert not fused.fusible(x.to("meta"), weight.to("meta"), "auto")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not fused.fusible(x, weight, "auto")
+    seen = []
+    torch.func.grad(lambda y: seen.append(fused.fusible(y, weight, "auto")) or y.sum())(x)
+    assert seen == [False]
+
+
+def test_fake_tensors_are_not_fused(small_tiles) -> None:
+    with FakeTensorMode():
+        output, h_n = BMRU(4, 9)(torch.randn(50, 2, 4))
+    assert output.shape == (50, 2, 9)
+    assert h_n.shape == (1, 2, 9)
+
+
+def test_long_sequences_export(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    program = torch.export.export(rnn, (x,), dynamic_shapes={"input": {0: Dim("T"), 1: Dim("B")}}).module()
+    x = torch.randn(70, 3, 4).double()
+    assert_close(program(x)[0], rnn(x)[0])
+
+
+def test_long_sequences_compile(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    compiled = torch.compile(rnn, fullgraph=True, dynamic=True, backend="aot_eager")
+    assert_close(compiled(x)[0], rnn(x)[0])
+    torch.compiler.reset()
