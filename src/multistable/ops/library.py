@@ -58,6 +58,8 @@ def _define(
         return *wanted, None, *(None for _ in ctx.options)  # reset and options have no gradient
 
     _functions[name] = _function(name, setup, differentiate)
+    _direct[name] = _autograd(f"_direct_{name}", forward=scan, setup_context=setup, backward=differentiate)
+    _compute[name], _compute[f"{name}_backward"] = scan, backward
 
     forward = f"{name}({', '.join(declared)}, {options}, str backend) -> (Tensor, Tensor)"
     _register(forward, scan, scan_fake, differentiate, setup)
@@ -70,17 +72,35 @@ def _define(
 
 
 def call(name: str, *args: Any) -> Any:
-    """The operator ``name``, as a function where torch does not know what to do with an operator's gradient.
+    """The operator ``name``; or, where nobody looks, what computes it: dispatching an operator and its gradient costs
+    0.03 to 0.1 ms on a CPU and a third of the time of a small layer's forward and backward on a GPU.
 
-    ``torch.func`` refuses such operators, and forward-mode differentiation takes their tangent for zero; it refuses
-    functions.
+    Where torch does not know what to do with an operator's gradient, it is a function: ``torch.func`` refuses such
+    operators, and forward-mode differentiation takes their tangent for zero; it refuses functions.
     """
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return _functions[name].apply(*args)
+    if not _watched(args):
+        if not (torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args)):
+            return _compute[name](*args)
+        if name in _direct:
+            return _direct[name].apply(*args)
     return getattr(torch.ops.multistable, name)(*args)
 
 
+def _watched(args: tuple) -> bool:
+    """Whether something records operators, or replaces them: a compiler, a tracer, a mode, a kind of tensor."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or any(isinstance(x, Tensor) and type(x) not in (Tensor, torch.nn.Parameter) for x in args)
+    )
+
+
 _functions: dict[str, Any] = {}
+_direct: dict[str, Any] = {}
+_compute: dict[str, Callable] = {}
 
 
 def _function(name: str, setup: Callable, differentiate: Callable) -> type[torch.autograd.Function]:
@@ -94,13 +114,14 @@ def _function(name: str, setup: Callable, differentiate: Callable) -> type[torch
         outputs = tuple(torch.stack(found) for found in zip(*each, strict=True))
         return outputs, (0,) * len(outputs)
 
-    members = {
-        "forward": lambda *args: getattr(torch.ops.multistable, name)(*args),
-        "setup_context": setup,
-        "backward": differentiate,
-        "vmap": vmap,
-    }
-    return type(f"_{name}", (torch.autograd.Function,), {k: staticmethod(f) for k, f in members.items()})
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        return getattr(torch.ops.multistable, name)(*args)
+
+    return _autograd(f"_{name}", forward=forward, setup_context=setup, backward=differentiate, vmap=vmap)
+
+
+def _autograd(name: str, **members: Callable) -> type[torch.autograd.Function]:
+    return type(name, (torch.autograd.Function,), {key: staticmethod(value) for key, value in members.items()})
 
 
 def _register(

@@ -22,6 +22,7 @@ from multistable.ops.triton_pieces import (
     reciprocal,
     steps,
     store_fields,
+    sum_rows,
     times_sign,
     under,
     where,
@@ -334,7 +335,7 @@ def bmru_backward(
     grad_alpha, grad_h0 = _backward(
         grad_h, grad_last, cand, beta, alpha, h0, reset, h, grad_cand, grad_beta, slope, reverse
     )
-    return grad_alpha.sum(dim=0), grad_h0
+    return sum_rows(grad_alpha), grad_h0
 
 
 def latch_backward(

@@ -27,7 +27,7 @@ from multistable.ops.triton_linear import (
     carry,
     fields_of,
 )
-from multistable.ops.triton_pieces import field, where, words
+from multistable.ops.triton_pieces import field, sum_rows, where, words
 from multistable.ops.triton_tiles import flags, make_plan, rows, states
 
 __all__ = ["linear_backward"]
@@ -235,4 +235,4 @@ def linear_backward(
     _backward_kernel[(plan.programs,)](
         *grad, into, *coefficient, *saved, *outputs, h, h, *sizes, SUMMARY=False, **plan.tile, **kind
     )
-    return grad_a.sum(dim=0) if constant else grad_a, grad_h0
+    return sum_rows(grad_a) if constant else grad_a, grad_h0

@@ -7,6 +7,7 @@ A word has one or two *fields*; HALF is the dtype of the numbers of pairs, None 
 
 import triton
 import triton.language as tl
+from torch import Tensor
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 """Triton's interpreter has no assembler."""
@@ -146,3 +147,23 @@ def reciprocal(z):
         return 1.0 / z
     else:
         return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [z], tl.float32, True, 1)
+
+
+@triton.jit
+def _sum_kernel(x, total, R, N, BR: tl.constexpr, BN: tl.constexpr):
+    """``total [N]``: the sum of the rows of ``x [R, N]``, always in the same order."""
+    o_n = tl.program_id(0) * BN + tl.arange(0, BN)
+    m_n = o_n < N
+    sums = tl.zeros([BR, BN], total.dtype.element_ty)
+    for r in range(0, R, BR):
+        o_r = (r + tl.arange(0, BR))[:, None]
+        sums += tl.load(x + o_r.to(tl.int64) * N + o_n, mask=(o_r < R) & m_n, other=0.0)
+    tl.store(total + o_n, tl.sum(sums, 0), mask=m_n)
+
+
+def sum_rows(x: Tensor) -> Tensor:
+    """``x [R, N]`` -> ``[N]``. 3 us on an H200 where ``x.sum(dim=0)`` takes 8: no small share of a scan's 100."""
+    R, N = x.shape
+    total = x.new_empty(N)
+    _sum_kernel[(-(-N // 32),)](x, total, R, N, BR=32, BN=32, num_warps=4)
+    return total
