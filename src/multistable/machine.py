@@ -50,11 +50,13 @@ def _version(package: str) -> str | None:
 def _commit() -> dict[str, Any]:
     """The commit of the source tree and whether it has changes; None outside a repository of its own.
 
-    A tree that was copied to a machine without its history is told its commit by ``MULTISTABLE_COMMIT``.
+    A tree that was copied to a machine without its history, or with an older one, is told its commit by
+    ``MULTISTABLE_COMMIT``.
     """
+    if told := os.environ.get("MULTISTABLE_COMMIT"):
+        return {"commit": told, "dirty": None}
     status = _git("status", "--porcelain", "--", ".")
-    commit = _git("rev-parse", "HEAD") or os.environ.get("MULTISTABLE_COMMIT")
-    return {"commit": commit, "dirty": None if status is None else bool(status)}
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
 
 
 def _git(*args: str) -> str | None:
