@@ -62,10 +62,12 @@ def tour() -> str:
 
 
 def results(file: str) -> str:
-    """A benchmark's rows as a table; the machine and the commit below it."""
+    """A benchmark's rows as a table; the machine and the commit below it. Of growth with T, what has a goal."""
     content = json.loads((ROOT / "benchmarks" / "results" / file).read_text())
     lines = ["| what | B x T x N | dtype | time | against | ratio | goal |", "|---|---|---|---|---|---|---|"]
     for row in content["rows"]:
+        if "per step" in row["name"] and row["goal"] is None and "fresh" not in row["name"]:
+            continue
         unit = next(u for u in ("ms", "us", "KiB", "us/step") if u in row)
         sign = "≤" if row["kind"] == "cost" else "≥"
         goal = "" if row["goal"] is None else f"{sign} {row['goal']:.3g}{'' if row['reached'] else ' (missed)'}"
@@ -73,7 +75,7 @@ def results(file: str) -> str:
         if unit == "us/step":  # a rate: millions of timesteps per second
             ratio, against, time = f"{row['ratio']:.1f} M timesteps/s", "", f"{row[unit]:.3g} us/step"
         else:
-            against, time = f"{row['baseline']} {row[f'baseline_{unit}']:.3g} {unit}", f"{row[unit]:.3g} {unit}"
+            against, time = f"{row['baseline']} {number(row[f'baseline_{unit}'])} {unit}", f"{number(row[unit])} {unit}"
         shape = " x ".join(map(str, row["shape"]))
         lines.append(f"| {row['name']} | {shape} | {row['dtype']} | {time} | {against} | {ratio} | {goal} |")
     machine = content["machine"]
@@ -82,6 +84,15 @@ def results(file: str) -> str:
     if "note" in content:
         lines[-1] += f" {content['note']}"
     return "\n".join(lines)
+
+
+def number(x: float) -> str:
+    """Three digits at least.
+
+    >>> number(0.0948123), number(16339.4)
+    ('0.0948', '16,339')
+    """
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
 def copy_first() -> str:

@@ -45,22 +45,19 @@ def show(measured: Sequence[Measured]) -> None:
 
 
 def markdown(measured: Sequence[Measured]) -> str:
-    """Claims on trained models as a table, those on theory as another one to be unfolded."""
+    """Claims on trained models as a table; those that are not measured and those on theory as others to be unfolded."""
     trained = [each for each in measured if each.claim.trained]
     theory = [each for each in measured if not each.claim.trained]
-    return "\n".join(
-        [
-            f"On trained models: {counts(trained)}.",
-            "",
-            *rows(trained),
-            "",
-            f"<details><summary>On the unit and its theory, computed on the spot: {counts(theory)}.</summary>",
-            "",
-            *rows(theory),
-            "",
-            "</details>",
-        ]
-    )
+    known = [each for each in trained if each.verdict != "not measured"]
+    unknown = [each for each in trained if each.verdict == "not measured"]
+    lines = [f"On trained models: {counts(trained)}.", "", *rows(known), ""]
+    if unknown:
+        lines += folded("Not measured yet", unknown)
+    return "\n".join(lines + folded(f"On the unit and its theory, computed on the spot: {counts(theory)}", theory))
+
+
+def folded(title: str, measured: Sequence[Measured]) -> list[str]:
+    return [f"<details><summary>{title}.</summary>", "", *rows(measured), "", "</details>"]
 
 
 def rows(measured: Sequence[Measured]) -> list[str]:
