@@ -5,9 +5,9 @@ Time is cut three times, so that nothing but the tensors themselves moves throug
 - *Chunks* run in parallel programs. Usually there is one per sequence; a batch too small to fill the GPU gets more, and
   each chunk is told the state that enters it: the last write before it, found by looking back from its beginning.
 - A program walks over its chunk in *tiles* of ``S * U`` steps and carries the state in registers.
-- Within a tile, S *strands* of U consecutive steps run side by side in the lanes of the warps. Each thread walks over
-  its U steps to find the last write, one scan over the S strands gives the state before each, and a second walk the
-  rest.
+- Usually S is 1 and a warp walks alone. In a small batch, S *strands* of U consecutive steps run side by side, one per
+  warp: each thread walks over its U steps to find the last write, one scan over the S strands gives the state before
+  each, and a second walk the rest.
 
 All of it happens on bit patterns. A *word* of 32 bits holds one float32 or two neighbouring half-precision numbers
 (*fields*), of 64 bits one float64; magnitudes order like their bits, the comparison is a subtraction whose borrow stays

@@ -6,9 +6,6 @@ product of its coefficients; two stretches ``(A1, h1)``, ``(A2, h2)`` compose to
 
 Complex numbers come as real and imaginary parts apart, ``[..., 2N]``; in the real kernels the imaginary parts are never
 loaded or stored, and the compiler drops what is computed for them.
-
-The backward is the same recurrence with time reversed and the coefficients conjugated: ``G_t = g_t + q_{t+1}``, where
-``q_t = conj(a_t) G_t`` is what leaves step t towards the past; ``grad_b_t = G_t`` and ``grad_a_t = G_t conj(h_{t-1})``.
 """
 
 import torch
