@@ -5,12 +5,13 @@ tensors of a kernel then lie in the same way over the threads, and the compiler 
 A word has one or two *fields*; HALF is the dtype of the numbers of pairs, None for single numbers.
 """
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-"""Triton's interpreter has no assembler."""
+PORTABLE = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip is not None)
+"""No assembly: Triton's interpreter has none, and other GPUs have another."""
 
 
 @triton.jit
@@ -81,7 +82,7 @@ def field(word, i: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
 @triton.jit
 def pack(low, high, HALF: tl.constexpr):
     """Two wide floats as one word, rounded to nearest."""
-    if INTERPRETED:
+    if PORTABLE:
         return _word(low, HALF) | (_word(high, HALF) << 16)
     elif HALF == tl.bfloat16:
         return tl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], tl.uint32, True, 1)
@@ -134,7 +135,7 @@ def below_zero(d):
     In assembly, because the compiler turns a shift back into a comparison and a select and runs out of predicates: it
     took 15 of 60 instructions per number to save and restore them.
     """
-    if INTERPRETED or d.dtype == tl.float64:
+    if PORTABLE or d.dtype == tl.float64:
         return (d < 0).to(tl.int64 if d.dtype == tl.float64 else tl.int32) * -1
     else:
         return tl.inline_asm_elementwise("shr.s32 $0, $1, 31;", "=r,f", [d], tl.int32, True, 1)
@@ -143,7 +144,7 @@ def below_zero(d):
 @triton.jit
 def reciprocal(z):
     """``1 / z`` for z >= 1. In float32 one instruction of the special function unit, where a division takes eight."""
-    if INTERPRETED or z.dtype == tl.float64:
+    if PORTABLE or z.dtype == tl.float64:
         return 1.0 / z
     else:
         return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [z], tl.float32, True, 1)

@@ -12,7 +12,6 @@ _LANES = 32  # threads of a warp, each with one column of words
 _MOST_WARPS = 8  # of a program: more strands cost more to combine
 _FEWEST = 3  # warps per multiprocessor below which strands are worth their cost
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
-_SHARED = 200 << 10  # bytes of shared memory that a program may take; a Hopper multiprocessor has 227 KiB
 
 Paces = tuple[tuple[int, int, int], ...]
 """How to walk over time, by how many warps each multiprocessor has: (at least so many, U steps of each strand at once,
@@ -61,7 +60,7 @@ def make_plan(B: int, T: int, N: int, paces: Paces, loads: int, device: torch.de
     while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
         warps *= 2
     U, stages = next((U, stages) for least, U, stages in paces if alone * C * warps >= least)
-    while _LANES * warps * U * loads * stages > _SHARED:
+    while _LANES * warps * U * loads * stages > _shared_memory(device):
         U //= 2
     S = _LANES * warps // BN
     L = _ceil(_ceil(T, C), S * U) * S * U
@@ -77,6 +76,17 @@ def _ceil(a: int, b: int) -> int:
 @cache
 def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that the tiles of a program may take: most of what the GPU has for one (H200: 227 KiB, RTX 4090: 99).
+
+    torch does not tell of AMD's GPUs, which have 64 KiB.
+    """
+    if device.type != "cuda":
+        return 1 << 18
+    return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 1 << 16) * 7 // 8
 
 
 Rows = tuple[Tensor, int, int, int | None]
