@@ -33,8 +33,15 @@ class Choice:
 def _triton_refusal(device: torch.device, by_name: bool) -> str | None:
     if not _installed("triton"):
         return "triton is not installed"
+    if device.type == "cuda":
+        return "the GPU is older than compute capability 8.0" if _is_old(device) else None
     interpreted = by_name and device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"  # slow, for tests
-    return None if device.type == "cuda" or interpreted else f"the tensors are on {device.type}"
+    return None if interpreted else f"the tensors are on {device.type}"
+
+
+@cache
+def _is_old(device: torch.device) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) < (8, 0)
 
 
 def _cpu_refusal(device: torch.device, by_name: bool) -> str | None:

@@ -96,11 +96,13 @@ def call(name: str, *args: Any) -> Any:
 
 def _watched(args: tuple) -> bool:
     """Whether something records operators, or changes what they get: a compiler, a tracer, a mode, a kind of tensor, a
-    view that is still to be negated."""
-    if torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0:
+    view that is still to be negated, a tensor without numbers."""
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
+        return True
+    if torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack() > 0:
         return True
     tensors = (x for x in args if isinstance(x, Tensor))
-    return any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() for x in tensors)
+    return any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors)
 
 
 _functions: dict[str, Any] = {}

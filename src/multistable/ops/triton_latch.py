@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.triton_pieces import load, steps, store, where, words
+from multistable.ops.triton_pieces import load, steps, store, stride, where, words
 from multistable.ops.triton_tiles import flags, in_pairs, levels, make_plan, rows, states
 
 __all__ = ["bmru_forward", "latch_forward"]
@@ -144,9 +144,9 @@ def _forward_kernel(
     chunk, or None for zeros. N counts words."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
     HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity where there is nothing
-    x_t = x_t if X_T is None else X_T
-    y_t = y_t if Y_T is None else Y_T
-    h_t = h_t if H_T is None else H_T
+    x_t = stride(x_t, X_T)
+    y_t = stride(y_t, Y_T)
+    h_t = stride(h_t, H_T)
     i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s = tl.arange(0, S)
@@ -222,6 +222,7 @@ def _last_write_kernel(
     m_n = o_n < N
     o_r = tl.arange(0, R)
     begin = i_c * L
+    x_t, y_t = stride(x_t, X_T), stride(y_t, Y_T)
     level = tl.zeros([1, BN], WORD)
     if BMRU:
         level = _level(alpha, o_n, m_n, x, WORD, WIDTH, FIELDS)
@@ -229,7 +230,8 @@ def _last_write_kernel(
     else:
         y = words(y, FIELDS)
     x, found, value = _words(x, WIDTH, FIELDS), _words(found, WIDTH, FIELDS), _words(value, WIDTH, FIELDS)
-    seen, latest = tl.where(m_n, 0, WHOLE).to(WORD), tl.zeros([1, BN], WORD)
+    ABSENT: tl.constexpr = WHOLE - ((1 << WIDTH) - 1) if WIDTH == 16 and FIELDS == 1 else 0  # no second field
+    seen, latest = tl.where(m_n, ABSENT, WHOLE).to(WORD), tl.zeros([1, BN], WORD)
     t = tl.minimum(begin + L, T) - R
     missing = 1
     while missing > 0:

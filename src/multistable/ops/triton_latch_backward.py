@@ -22,13 +22,14 @@ from multistable.ops.triton_pieces import (
     reciprocal,
     steps,
     store_fields,
+    stride,
     sum_rows,
     times_sign,
     under,
     where,
     words,
 )
-from multistable.ops.triton_tiles import flags, in_pairs, levels, make_plan, rows, states
+from multistable.ops.triton_tiles import dense, flags, in_pairs, levels, make_plan, rows, states
 
 __all__ = ["bmru_backward", "latch_backward"]
 
@@ -150,12 +151,12 @@ def _backward_kernel(
     HALF: tl.constexpr = DTYPE if FIELDS == 2 else None
     MASK: tl.constexpr = tl.int64 if ACC == tl.float64 else tl.int32
     HELD: tl.constexpr = (0x40004000 if FIELDS == 2 else 2.0) if BMRU else 0  # beta = 2 where there is nothing
-    g_t = g_t if G_T is None else G_T
-    x_t = x_t if X_T is None else X_T
-    y_t = y_t if Y_T is None else Y_T
-    h_t = h_t if H_T is None else H_T
-    dx_t = dx_t if DX_T is None else DX_T
-    dy_t = dy_t if DY_T is None else DY_T
+    g_t = stride(g_t, G_T)
+    x_t = stride(x_t, X_T)
+    y_t = stride(y_t, Y_T)
+    h_t = stride(h_t, H_T)
+    dx_t = stride(dx_t, DX_T)
+    dy_t = stride(dy_t, DY_T)
     i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s = S - 1 - tl.arange(0, S)  # the latest strand first: a scan that Triton reverses costs five times the shuffles
@@ -261,6 +262,7 @@ def _first_write_kernel(
     o_r = tl.arange(0, R)
     begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
     open_, sum_ = m_n.to(tl.int32), tl.zeros([1, BN], ACC)
+    g_t, x_t, y_t = stride(g_t, G_T), stride(x_t, X_T), stride(y_t, Y_T)
     t = begin
     missing = 1
     while missing > 0:
@@ -373,6 +375,7 @@ def _backward(
     """The gradients of alpha per chunk ``[B * C, N]`` and of h0 ``[B, N]``."""
     B, T, N = h.shape
     dtype = wide(h.dtype)
+    grad_h = dense(grad_h)
     alpha, h0, into = levels(alpha, h), states(h0), states(grad_last)
     fields = 2 if in_pairs(x, y, h, grad_h, grad_x, grad_y, h0) else 1
     W = N // fields

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.precision import wide
-from multistable.ops.triton_pieces import field, load, steps, store_fields, where, words
+from multistable.ops.triton_pieces import field, load, steps, store_fields, stride, where, words
 from multistable.ops.triton_tiles import flags, in_pairs, make_plan, rows, states
 
 __all__ = ["linear_forward"]
@@ -104,14 +104,15 @@ def _pass(c, ci, s, si, PAIRS: tl.constexpr):
 def _join_real(c, s, c_2, s_2):
     """``(A, h)`` of two stretches as one: ``(A2 A1, A2 h1 + h2)``. Associative."""
     passed, _ = _pass(c_2, c_2, s, s, False)
-    return c_2 * c, passed + s_2
+    product, _ = _pass(c_2, c_2, c, c, False)
+    return product, passed + s_2
 
 
 @triton.jit
 def _join_complex(c, ci, s, si, c_2, ci_2, s_2, si_2):
     """The same for complex numbers, each as real and imaginary part."""
     passed, passed_i = _pass(c_2, ci_2, s, si, True)
-    product, product_i = _mul(c_2, ci_2, c, ci, True)
+    product, product_i = _pass(c_2, ci_2, c, ci, True)
     return product, product_i, passed + s_2, passed_i + si_2
 
 
@@ -250,19 +251,18 @@ def _load_opens(reset, r_t, t, end, o_s, U: tl.constexpr):
 @triton.jit
 def _forward_kernel(
     a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
-    h, h_b, h_t, H_T: tl.constexpr, last, product, final, T, N, C, L, blocks,
+    h, h_b, h_t, H_T: tl.constexpr, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
     PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk from ``start [B, C, W]``, and the ``last [B, W]`` of the last one; with SUMMARY only the
-    chunk's product and end, from zero.
+    """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero.
 
-    N counts words; ``start``, ``last``, ``product``, ``final`` and a constant ``a`` have rows of W numbers.
+    N counts words; ``start``, ``product``, ``final`` and a constant ``a`` have rows of W numbers.
     """
     HALF: tl.constexpr = h.dtype.element_ty if FIELDS == 2 else None
-    a_t = a_t if A_T is None else A_T
-    b_t = b_t if B_T is None else B_T
-    h_t = h_t if H_T is None else H_T
+    a_t = stride(a_t, A_T)
+    b_t = stride(b_t, B_T)
+    h_t = stride(h_t, H_T)
     i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s, o_u = tl.arange(0, S), tl.arange(0, U)[None, :]
@@ -305,7 +305,7 @@ def _forward_kernel(
                 c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, reset is not None)
                 _, _, _, _, c, ci, s, si = _prefix(c, ci, s, si, S, PAIRS)
                 states_2 += (_apply(c, ci, s, si, *states[f], PAIRS),)
-                wholes_2 += (_mul(c, ci, *wholes[f], PAIRS),)
+                wholes_2 += (_pass(c, ci, *wholes[f], PAIRS),)
             else:
                 hs, his, state, state_i = _tile(ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None)
                 re += (hs,)
@@ -322,12 +322,10 @@ def _forward_kernel(
         if not CONSTANT:
             p_a += S * U * a_t
 
-    for f in tl.static_range(FIELDS):
-        if SUMMARY:
+    if SUMMARY:
+        for f in tl.static_range(FIELDS):
             _store(product + p_w + f, half, *wholes[f], m_n, PAIRS)
             _store(final + p_w + f, half, *states[f], m_n, PAIRS)
-        elif i_c == C - 1:
-            _store(last + i_b * W + o_n * FIELDS + f, half, *states[f], m_n, PAIRS)
 
 
 @triton.jit
@@ -368,9 +366,8 @@ def _carry_kernel(
 
 def linear_forward(
     a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, pairs: bool, reverse: bool
-) -> Tensor:
-    """Fill ``h`` with the states of a linear recurrence and return the last; ``pairs``: real parts, then imaginary on
-    the last axis."""
+) -> None:
+    """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
     B, T, W = h.shape
     constant = a.ndim == 1
     fields = fields_of(W // 2 if pairs else W, b, h, None if constant else a)
@@ -382,17 +379,14 @@ def linear_forward(
     inputs = *coefficient, *rows(b, reverse, fields)
     marks, out = flags(reset, reverse), rows(h, reverse, fields)
     sizes = T, N, plan.C, plan.L, plan.blocks
-    last, start = h.new_empty(B, W), states(h0)
+    start = states(h0)
     if plan.C > 1:
         product, final = (h.new_empty(B, plan.C, W, dtype=wide(h.dtype)) for _ in range(2))
         _forward_kernel[(plan.programs,)](
-            *inputs, None, *marks, *out, last, product, final, *sizes, SUMMARY=True, **plan.tile, **kind
+            *inputs, None, *marks, *out, product, final, *sizes, SUMMARY=True, **plan.tile, **kind
         )
         start = carry(product, final, start, pairs=pairs, reverse=False)
-    _forward_kernel[(plan.programs,)](
-        *inputs, start, *marks, *out, last, h, h, *sizes, SUMMARY=False, **plan.tile, **kind
-    )
-    return last
+    _forward_kernel[(plan.programs,)](*inputs, start, *marks, *out, h, h, *sizes, SUMMARY=False, **plan.tile, **kind)
 
 
 def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:

@@ -20,6 +20,7 @@ from multistable.ops.triton_linear import (
     _load_opens,
     _load_steps,
     _mul,
+    _pass,
     _prefix,
     _store,
     _store_step,
@@ -27,8 +28,8 @@ from multistable.ops.triton_linear import (
     carry,
     fields_of,
 )
-from multistable.ops.triton_pieces import field, sum_rows, where, words
-from multistable.ops.triton_tiles import flags, make_plan, rows, states
+from multistable.ops.triton_pieces import field, stride, sum_rows, where, words
+from multistable.ops.triton_tiles import dense, flags, make_plan, rows, states
 
 __all__ = ["linear_backward"]
 
@@ -89,11 +90,11 @@ def _backward_kernel(
     ``grad_a``, ``grad_h0``, ``product``, ``final`` and a constant ``a`` hold wide numbers, W to a row.
     """
     HALF: tl.constexpr = h.dtype.element_ty if FIELDS == 2 else None
-    g_t = g_t if G_T is None else G_T
-    a_t = a_t if A_T is None else A_T
-    h_t = h_t if H_T is None else H_T
-    da_t = da_t if DA_T is None else DA_T
-    db_t = db_t if DB_T is None else DB_T
+    g_t = stride(g_t, G_T)
+    a_t = stride(a_t, A_T)
+    h_t = stride(h_t, H_T)
+    da_t = stride(da_t, DA_T)
+    db_t = stride(db_t, DB_T)
     i_b, i_c, o_n = where(blocks, C, BN)
     m_n = o_n < N
     o_s = S - 1 - tl.arange(0, S)  # the latest strand first
@@ -145,7 +146,7 @@ def _backward_kernel(
                 c, ci, q, qi = _leave(gs, gis, ars, ais, opens, U, PAIRS, reset is not None)
                 _, _, _, _, c, ci, q, qi = _prefix(c, ci, q, qi, S, PAIRS)
                 carries_2 += (_apply(c, ci, q, qi, *carries[f], PAIRS),)
-                wholes_2 += (_mul(c, ci, *wholes[f], PAIRS),)
+                wholes_2 += (_pass(c, ci, *wholes[f], PAIRS),)
                 sums_2 += (sums[f],)
             else:
                 totals, totals_i, carry_2, carry_2i = _tile(
@@ -158,7 +159,7 @@ def _backward_kernel(
                 sum_a, sum_ai = sums[f]
                 for u in tl.static_range(U):
                     hr, hi = field(h_w[u], f, HALF, ACC), field(hi_w[u], f, HALF, ACC)
-                    if h0 is not None:
+                    if h0 is not None and u == 0:
                         at_start = (t + o_s * U + u == 0)[:, None]
                         h0r, h0i = _load(h0 + i_b * W + o_n * FIELDS + f, half, m_n, PAIRS, ACC)
                         hr, hi = tl.where(at_start, h0r, hr), tl.where(at_start, h0i, hi)
@@ -211,7 +212,7 @@ def linear_backward(
     """Fill ``grad_b``; return the wide gradients of ``a`` (in a's shape) and of ``h0``."""
     B, T, W = h.shape
     constant = a.ndim == 1
-    grad_h = torch.zeros_like(h) if grad_h is None else grad_h
+    grad_h = torch.zeros_like(h) if grad_h is None else dense(grad_h)
     fields = fields_of(W // 2 if pairs else W, grad_h, h, grad_b, None if constant else a)
     N = W // (2 * fields if pairs else fields)
     loads = fields * h.itemsize * (2 if pairs else 1) * (2 if constant else 3)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PORTABLE = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip is not None)
+NO_ASSEMBLY = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip is not None)
 """No assembly: Triton's interpreter has none, and other GPUs have another."""
 
 
@@ -23,6 +23,15 @@ def words(p, FIELDS: tl.constexpr):
         return p.to(tl.pointer_type(tl.uint16))
     else:
         return p.to(tl.pointer_type(tl.uint32))
+
+
+@triton.jit
+def stride(t, FIXED: tl.constexpr):
+    """The stride of time: compiled in, or wide, because that of time-major tensors times a tile can pass 2^31."""
+    if FIXED is None:
+        return tl.full([], 0, tl.int64) + t
+    else:
+        return FIXED
 
 
 @triton.jit
@@ -82,7 +91,7 @@ def field(word, i: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
 @triton.jit
 def pack(low, high, HALF: tl.constexpr):
     """Two wide floats as one word, rounded to nearest."""
-    if PORTABLE:
+    if NO_ASSEMBLY:
         return _word(low, HALF) | (_word(high, HALF) << 16)
     elif HALF == tl.bfloat16:
         return tl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], tl.uint32, True, 1)
@@ -135,7 +144,7 @@ def below_zero(d):
     In assembly, because the compiler turns a shift back into a comparison and a select and runs out of predicates: it
     took 15 of 60 instructions per number to save and restore them.
     """
-    if PORTABLE or d.dtype == tl.float64:
+    if NO_ASSEMBLY or d.dtype == tl.float64:
         return (d < 0).to(tl.int64 if d.dtype == tl.float64 else tl.int32) * -1
     else:
         return tl.inline_asm_elementwise("shr.s32 $0, $1, 31;", "=r,f", [d], tl.int32, True, 1)
@@ -144,7 +153,7 @@ def below_zero(d):
 @triton.jit
 def reciprocal(z):
     """``1 / z`` for z >= 1. In float32 one instruction of the special function unit, where a division takes eight."""
-    if PORTABLE or z.dtype == tl.float64:
+    if NO_ASSEMBLY or z.dtype == tl.float64:
         return 1.0 / z
     else:
         return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [z], tl.float32, True, 1)

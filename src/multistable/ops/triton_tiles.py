@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["Paces", "Plan", "Rows", "flags", "in_pairs", "levels", "make_plan", "rows", "states"]
+__all__ = ["Paces", "Plan", "Rows", "dense", "flags", "in_pairs", "levels", "make_plan", "rows", "states"]
 
 _LANES = 32  # threads of a warp, each with one column of words
 _MOST_WARPS = 8  # of a program: more strands cost more to combine
@@ -125,6 +125,11 @@ def levels(alpha: Tensor | None, h: Tensor) -> Tensor | None:
     if alpha is not None and not (alpha.is_cuda and alpha.dtype == torch.float32):
         alpha = alpha.to(h.dtype)
     return states(alpha)
+
+
+def dense(grad: Tensor | None) -> Tensor | None:
+    """A gradient with contiguous columns: that of a sum is one number, expanded."""
+    return grad if grad is None or grad.stride(-1) == 1 else grad.contiguous()
 
 
 def in_pairs(*tensors: Tensor | None) -> bool:
