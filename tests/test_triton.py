@@ -183,6 +183,22 @@ def test_linear_scan_in_half_precision():
     assert_close(_on_device(linear_scan, **inputs), linear_scan(**doubled(inputs), backend="reference"))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "per_step"])
+def test_linear_scan_gradients_in_half_precision(dtype, constant, cut):
+    inputs = linear_inputs(dtype, (2, 13, 6), constant)
+    assert_gradients(linear_scan, inputs, ["a", "b", "h0"])
+
+
+@pytest.mark.parametrize("cut", ["chunks"], indirect=True)
+def test_more_chunks_than_one_round_of_carrying(cut):
+    """35 chunks, of which the states and gradients are carried over 32 at a time."""
+    shape = (1, 140, 3)
+    assert_scan(bmru_scan, bmru_inputs(torch.float32, shape=shape))
+    assert_gradients(bmru_scan, bmru_inputs(torch.float64, "never_write", shape), ["cand", "beta", "alpha", "h0"])
+    assert_gradients(linear_scan, linear_inputs(torch.float64, shape, constant=True), ["a", "b", "h0"])
+
+
 @pytest.mark.parametrize("of", ["the_input", "the_product"])
 def test_linear_scan_reset_ends_an_overflow(cut, of):
     inputs = linear_inputs(torch.float32, (1, 21, 3), constant=False)
