@@ -195,7 +195,8 @@ def test_more_chunks_than_one_round_of_carrying(cut):
     """35 chunks, of which the states and gradients are carried over 32 at a time."""
     shape = (1, 140, 3)
     assert_scan(bmru_scan, bmru_inputs(torch.float32, shape=shape))
-    assert_gradients(bmru_scan, bmru_inputs(torch.float64, "never_write", shape), ["cand", "beta", "alpha", "h0"])
+    held = bmru_inputs(torch.float64, "never_write", shape) | {"reset": None}  # gradients go all the way
+    assert_gradients(bmru_scan, held, ["cand", "beta", "alpha", "h0"])
     assert_gradients(linear_scan, linear_inputs(torch.float64, shape, constant=True), ["a", "b", "h0"])
 
 
