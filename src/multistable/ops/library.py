@@ -78,8 +78,9 @@ def _define(
 
 
 def call(name: str, *args: Any) -> Any:
-    """The operator ``name``; or, where nobody looks, what computes it: dispatching an operator and its gradient costs
-    0.03 to 0.1 ms on a CPU and a third of the time of a small layer's forward and backward on a GPU.
+    """The operator ``name``; or, where nobody looks, what computes it.
+
+    A layer's forward at T = 1 on a CPU then takes 122 us instead of 149, and with the backward 457 instead of 541.
 
     Where torch does not know what to do with an operator's gradient, it is a function: ``torch.func`` refuses such
     operators, and forward-mode differentiation takes their tangent for zero; it refuses functions.

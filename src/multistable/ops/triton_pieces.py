@@ -172,7 +172,7 @@ def _sum_kernel(x, total, R, N, BR: tl.constexpr, BN: tl.constexpr):
 
 
 def sum_rows(x: Tensor) -> Tensor:
-    """``x [R, N]`` -> ``[N]``. 3 us on an H200 where ``x.sum(dim=0)`` takes 8: no small share of a scan's 100."""
+    """``x [R, N]`` -> ``[N]``, always in the same order."""
     R, N = x.shape
     total = x.new_empty(N)
     _sum_kernel[(-(-N // 32),)](x, total, R, N, BR=32, BN=32, num_warps=4)
