@@ -92,3 +92,13 @@ def test_explain_by_name(name):
 def test_explain_refuses_an_unknown_name():
     with pytest.raises(ValueError, match="backend must be 'auto' or one of"):
         explain(x, backend="gpu")
+
+
+@pytest.mark.parametrize(("capability", "refused"), [((7, 5), True), ((8, 0), False), ((9, 0), False)])
+def test_gpus_before_ampere_are_refused_with_a_reason(monkeypatch, capability, refused):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(dispatch, "_installed", lambda package: True)
+    dispatch._is_old.cache_clear()
+    reason = dispatch._REFUSALS["triton"](torch.device("cuda"), False)
+    dispatch._is_old.cache_clear()
+    assert (reason is not None and "8.0" in reason) == refused

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from backends import FAST
 from multistable import ops
+from multistable.ops.library import call
 from nasty import bmru_inputs, latch_inputs
 
 every_fast_backend = pytest.mark.parametrize("backend", FAST)
@@ -120,3 +122,39 @@ def test_meta_tensors_give_shapes_without_work(name):
     meta = named(name)(*(x.to("meta") if isinstance(x, torch.Tensor) else x for x in arguments))
     assert [x.shape for x in meta] == [x.shape for x in real]
     assert [x.stride() for x in meta] == [x.stride() for x in real]
+
+
+class Watching(TorchFunctionMode):
+    """Notes the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_who_watches_sees_operators_and_the_same_numbers():
+    """Plain calls skip the dispatcher: the numbers and gradients must be those of the operator."""
+    proj = torch.randn(2, 9, 6, requires_grad=True)
+    alpha, weight = torch.rand(3, requires_grad=True), torch.randn(2, 9, 3)
+    args = proj, alpha, None, None, 1.0, False, False, "cpu"
+    plain = call("bmru_layer", *args)
+    with Watching() as watching:
+        watched = call("bmru_layer", *args)
+    assert any("bmru_layer" in name for name in watching.seen)
+    assert "direct" in plain[0].grad_fn.name()
+    assert "direct" not in watched[0].grad_fn.name()
+    for ours, theirs in zip(plain, watched, strict=True):
+        assert torch.equal(ours, theirs)
+    gradients = [torch.autograd.grad((h * weight).sum() + last.sum(), (proj, alpha)) for h, last in (plain, watched)]
+    for ours, theirs in zip(*gradients, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_tensor_without_numbers_gives_shapes():
+    h, last = call("bmru_layer", torch.empty(2, 9, 6, device="meta"), torch.empty(3, device="meta"),
+                   None, None, 1.0, False, False, "cpu")  # fmt: skip
+    assert (h.shape, last.shape) == ((2, 9, 3), (2, 3))

@@ -13,6 +13,7 @@ import torch
 
 from gradients import gradients
 from multistable.ops import bmru_layer, bmru_scan, latch_scan, linear_scan
+from multistable.ops.library import call
 from nasty import LAYOUTS, SHAPES, VALUES, bmru_inputs, latch_inputs, shape_ids
 from tolerances import assert_close, assert_same_bits
 
@@ -210,3 +211,48 @@ def test_linear_scan_reset_ends_an_overflow(cut, of):
     inputs["reset"][:, 9] = True
     found, expected = _on_device(linear_scan, **inputs), linear_scan(**inputs, backend="reference")
     assert_close(found[:, 9:], expected[:, 9:])  # before, an infinity may have become NaN: products overflow first
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "per_step"])
+def test_linear_scan_gradients_through_the_last_state(constant, reverse, cut):
+    """13 steps do not fill their last tile: the gradient of the last state has to pass what lies behind the end."""
+    inputs = linear_inputs(torch.float64, (2, 13, 3), constant)
+    turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
+    names = ["a", "b", "h0"]
+
+    def last_state(a, b, h0, reset):
+        tensors = (x.to(DEVICE) for x in (a, b, h0, reset))
+        return call("linear_scan", *tensors, False, reverse, "triton")[1].cpu()
+
+    def definition(a, b, h0, reset):
+        a = a if constant else turned(a)
+        return linear_scan(a, turned(b), h0, reset=turned(reset), backend="reference")[:, -1]
+
+    actual, expected = gradients(last_state, inputs, names), gradients(definition, inputs, names)
+    for name in names:
+        assert_close(actual[name], expected[name], f"gradient of {name}")
+
+
+def test_strides_of_time_beyond_31_bits():
+    """Rows 2^29 numbers apart: four of them pass 2^31. Most of the 5 GiB are never touched."""
+    T, apart = 6, 1 << 29
+    rows = torch.empty((T - 1) * apart + 1, dtype=torch.float16, device=DEVICE).as_strided((1, T, 1), (1, apart, 1))
+    write = torch.tensor([True, False, False, True, False, True], device=DEVICE).view(1, T, 1)
+    value = torch.arange(1.0, T + 1, device=DEVICE, dtype=torch.float16).view(1, T, 1)
+    last = triton_latch.latch_forward(write, value, None, None, rows, reverse=False)
+    assert rows.flatten().tolist() == [1, 1, 1, 4, 4, 6]
+    assert last.item() == 6
+
+
+@pytest.mark.parametrize("limit", [99 << 10, 48 << 10, 16 << 10])
+def test_tiles_fit_the_shared_memory(monkeypatch, limit):
+    """Those of a batch so small that eight warps share its columns, with every number in float64."""
+    monkeypatch.setattr(triton_tiles, "_multiprocessors", lambda device: 132)
+    monkeypatch.setattr(triton_tiles, "_shared_memory", lambda device: limit)
+    for module in (triton_latch, triton_latch_backward, triton_linear, triton_linear_backward):
+        triton_tiles.make_plan.cache_clear()
+        plan = triton_tiles.make_plan(2, 2048, 256, module._PACES, 24, torch.device(DEVICE))
+        assert plan.U >= 1
+        assert 32 * plan.warps * plan.U * 24 * plan.stages <= limit
+    triton_tiles.make_plan.cache_clear()

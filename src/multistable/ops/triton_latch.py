@@ -27,7 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.triton_pieces import load, steps, store, stride, where, words
-from multistable.ops.triton_tiles import flags, in_pairs, levels, make_plan, rows, states
+from multistable.ops.triton_tiles import flags, levels, make_plan, rows, states, two_per_word
 
 __all__ = ["bmru_forward", "latch_forward"]
 
@@ -304,7 +304,7 @@ def _forward(
 ) -> Tensor:
     B, T, N = h.shape
     alpha, h0 = levels(alpha, h), states(h0)
-    fields = 2 if in_pairs(x, y, h, h0) else 1
+    fields = 2 if two_per_word(x, y, h, h0) else 1
     W = N // fields
     kind = _constants(h.dtype) | {"BMRU": alpha is not None, "FIELDS": fields}
     plan = make_plan(B, T, W, _PACES, fields * (x.itemsize + y.itemsize), h.device)

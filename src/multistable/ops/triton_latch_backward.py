@@ -23,13 +23,12 @@ from multistable.ops.triton_pieces import (
     steps,
     store_fields,
     stride,
-    sum_rows,
     times_sign,
     under,
     where,
     words,
 )
-from multistable.ops.triton_tiles import dense, flags, in_pairs, levels, make_plan, rows, states
+from multistable.ops.triton_tiles import dense, flags, levels, make_plan, rows, states, two_per_word
 
 __all__ = ["bmru_backward", "latch_backward"]
 
@@ -173,14 +172,14 @@ def _backward_kernel(
         p_g = words(g, FIELDS) + i_b * g_b + each * g_t + o_n
     if grad_y is not None:
         p_dy = words(grad_y, FIELDS) + i_b * dy_b + first * dy_t + o_n
-    wide = (i_b * C + i_c) * N * FIELDS + o_n * FIELDS
+    p_wide = (i_b * C + i_c) * N * FIELDS + o_n * FIELDS
     levels, carries, sums = (), (), ()
     for f in tl.static_range(FIELDS):
         level, carry = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
         if BMRU:
             level = tl.load(alpha + o_n * FIELDS + f, mask=m_n, other=0).to(DTYPE).to(ACC)
         if into is not None:
-            carry = tl.load(into + wide + f, mask=m_n, other=0.0).to(ACC)
+            carry = tl.load(into + p_wide + f, mask=m_n, other=0.0).to(ACC)
         levels += (level,)
         carries += (carry,)
         sums += (tl.zeros([S, BN], ACC),)
@@ -242,7 +241,7 @@ def _backward_kernel(
 
     for f in tl.static_range(FIELDS):
         if BMRU:
-            tl.store(grad_alpha + wide + f, tl.sum(sums[f], 0, keep_dims=True), mask=m_n)
+            tl.store(grad_alpha + p_wide + f, tl.sum(sums[f], 0, keep_dims=True), mask=m_n)
         if i_c == 0:
             tl.store(grad_h0 + (i_b * N + o_n) * FIELDS + f, carries[f], mask=m_n)
 
@@ -337,7 +336,7 @@ def bmru_backward(
     grad_alpha, grad_h0 = _backward(
         grad_h, grad_last, cand, beta, alpha, h0, reset, h, grad_cand, grad_beta, slope, reverse
     )
-    return sum_rows(grad_alpha), grad_h0
+    return grad_alpha.sum(dim=0), grad_h0
 
 
 def latch_backward(
@@ -377,7 +376,7 @@ def _backward(
     dtype = wide(h.dtype)
     grad_h = dense(grad_h)
     alpha, h0, into = levels(alpha, h), states(h0), states(grad_last)
-    fields = 2 if in_pairs(x, y, h, grad_h, grad_x, grad_y, h0) else 1
+    fields = 2 if two_per_word(x, y, h, grad_h, grad_x, grad_y, h0) else 1
     W = N // fields
     plan = make_plan(B, T, W, _PACES, fields * (x.itemsize + y.itemsize + h.itemsize), h.device)
     kind = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}

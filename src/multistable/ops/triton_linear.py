@@ -15,7 +15,7 @@ from torch import Tensor
 
 from multistable.ops.precision import wide
 from multistable.ops.triton_pieces import field, load, steps, store_fields, stride, where, words
-from multistable.ops.triton_tiles import flags, in_pairs, make_plan, rows, states
+from multistable.ops.triton_tiles import flags, make_plan, rows, states, two_per_word
 
 __all__ = ["linear_forward"]
 
@@ -73,11 +73,11 @@ def _load_steps(p, half, mask, U: tl.constexpr, PAIRS: tl.constexpr, EVEN: tl.co
 
 
 @triton.jit
-def _fields(words, f: tl.constexpr, U: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
-    """The numbers of field f, a tuple of U steps."""
+def _fields(loaded, f: tl.constexpr, U: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
+    """The numbers of field f of words, a tuple of U steps."""
     numbers = ()
     for u in tl.static_range(U):
-        numbers += (field(words[u], f, HALF, ACC),)
+        numbers += (field(loaded[u], f, HALF, ACC),)
     return numbers
 
 
@@ -207,33 +207,12 @@ def _tile(
 
 
 @triton.jit
-def _constants(constant, t, end, o_s, U: tl.constexpr, EVEN: tl.constexpr):
-    """The same coefficient for U steps; behind the end nothing changes."""
+def _repeat(coefficient, U: tl.constexpr):
+    """Real and imaginary part of one coefficient, each as a tuple of U steps."""
     ars, ais = (), ()
-    for u in tl.static_range(U):
-        ar, ai = constant
-        if not EVEN:
-            inside = (t + o_s * U + u < end)[:, None]
-            ar, ai = tl.where(inside, ar, 1.0), tl.where(inside, ai, 0.0)
-        ars += (ar,)
-        ais += (ai,)
-    return ars, ais
-
-
-@triton.jit
-def _coefficients(
-    words, words_i, t, end, o_s, f: tl.constexpr, U: tl.constexpr,
-    HALF: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """Coefficients of field f that were loaded, U steps; behind the end nothing changes."""
-    ars, ais = (), ()
-    for u in tl.static_range(U):
-        ar, ai = field(words[u], f, HALF, ACC), field(words_i[u], f, HALF, ACC)
-        if not EVEN:
-            inside = (t + o_s * U + u < end)[:, None]
-            ar, ai = tl.where(inside, ar, 1.0), tl.where(inside, ai, 0.0)
-        ars += (ar,)
-        ais += (ai,)
+    for _ in tl.static_range(U):
+        ars += (coefficient[0],)
+        ais += (coefficient[1],)
     return ars, ais
 
 
@@ -297,9 +276,9 @@ def _forward_kernel(
         re, im, states_2, wholes_2 = (), (), (), ()
         for f in tl.static_range(FIELDS):
             if CONSTANT:
-                ars, ais = _constants(coefficients[f], t, end, o_s, U, EVEN)
+                ars, ais = _repeat(coefficients[f], U)
             else:
-                ars, ais = _coefficients(a_w, ai_w, t, end, o_s, f, U, HALF, EVEN, ACC)
+                ars, ais = _fields(a_w, f, U, HALF, ACC), _fields(ai_w, f, U, HALF, ACC)
             brs, bis = _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC)
             if SUMMARY:
                 c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, reset is not None)
@@ -404,7 +383,7 @@ def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool
 def fields_of(N: int, *tensors: Tensor | None) -> int:
     """How many numbers a word has, if a part (real or imaginary) has ``N``."""
     same = len({x.dtype for x in tensors if x is not None}) == 1
-    return 2 if N % 2 == 0 and same and in_pairs(*tensors) else 1
+    return 2 if N % 2 == 0 and same and two_per_word(*tensors) else 1
 
 
 def accumulator(dtype: torch.dtype) -> tl.dtype:

@@ -13,8 +13,6 @@ from torch import Tensor
 from multistable.ops.precision import wide
 from multistable.ops.triton_linear import (
     _apply,
-    _coefficients,
-    _constants,
     _fields,
     _load,
     _load_opens,
@@ -22,18 +20,30 @@ from multistable.ops.triton_linear import (
     _mul,
     _pass,
     _prefix,
+    _repeat,
     _store,
     _store_step,
     accumulator,
     carry,
     fields_of,
 )
-from multistable.ops.triton_pieces import field, stride, sum_rows, where, words
+from multistable.ops.triton_pieces import field, stride, where, words
 from multistable.ops.triton_tiles import dense, flags, make_plan, rows, states
 
 __all__ = ["linear_backward"]
 
 _PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 3))  # measured on one H200
+
+
+@triton.jit
+def _open_behind(ars, ais, t, end, o_s, U: tl.constexpr):
+    """Coefficients that are 1 behind the end, so that what reaches the last state enters there unchanged."""
+    res, ims = (), ()
+    for u in tl.static_range(U):
+        inside = (t + o_s * U + u < end)[:, None]
+        res += (tl.where(inside, ars[u], 1.0),)
+        ims += (tl.where(inside, ais[u], 0.0),)
+    return res, ims
 
 
 @triton.jit
@@ -138,9 +148,11 @@ def _backward_kernel(
         re, im, carries_2, sums_2, wholes_2 = (), (), (), (), ()
         for f in tl.static_range(FIELDS):
             if CONSTANT:
-                ars, ais = _constants(coefficients[f], t, end, o_s, U, EVEN)
+                ars, ais = _repeat(coefficients[f], U)
             else:
-                ars, ais = _coefficients(a_w, ai_w, t, end, o_s, f, U, HALF, EVEN, ACC)
+                ars, ais = _fields(a_w, f, U, HALF, ACC), _fields(ai_w, f, U, HALF, ACC)
+            if not EVEN:
+                ars, ais = _open_behind(ars, ais, t, end, o_s, U)
             gs, gis = _fields(g_w, f, U, HALF, ACC), _fields(gi_w, f, U, HALF, ACC)
             if SUMMARY:
                 c, ci, q, qi = _leave(gs, gis, ars, ais, opens, U, PAIRS, reset is not None)
@@ -236,4 +248,4 @@ def linear_backward(
     _backward_kernel[(plan.programs,)](
         *grad, into, *coefficient, *saved, *outputs, h, h, *sizes, SUMMARY=False, **plan.tile, **kind
     )
-    return sum_rows(grad_a) if constant else grad_a, grad_h0
+    return grad_a.sum(dim=0) if constant else grad_a, grad_h0

@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["Paces", "Plan", "Rows", "dense", "flags", "in_pairs", "levels", "make_plan", "rows", "states"]
+__all__ = ["Paces", "Plan", "Rows", "dense", "flags", "two_per_word", "levels", "make_plan", "rows", "states"]
 
 _LANES = 32  # threads of a warp, each with one column of words
 _MOST_WARPS = 8  # of a program: more strands cost more to combine
@@ -60,8 +60,8 @@ def make_plan(B: int, T: int, N: int, paces: Paces, loads: int, device: torch.de
     while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
         warps *= 2
     U, stages = next((U, stages) for least, U, stages in paces if alone * C * warps >= least)
-    while _LANES * warps * U * loads * stages > _shared_memory(device):
-        U //= 2
+    while stages > 1 and _LANES * warps * U * loads * stages > _shared_memory(device):
+        U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     S = _LANES * warps // BN
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
@@ -132,7 +132,7 @@ def dense(grad: Tensor | None) -> Tensor | None:
     return grad if grad is None or grad.stride(-1) == 1 else grad.contiguous()
 
 
-def in_pairs(*tensors: Tensor | None) -> bool:
+def two_per_word(*tensors: Tensor | None) -> bool:
     """Whether these are numbers in half precision (or bytes) that can be read two at a time."""
     for x in tensors:
         if x is not None and (x.itemsize > 2 or x.data_ptr() % (2 * x.itemsize) or x.shape[-1] % 2):
