@@ -48,7 +48,7 @@ def test_names_say_what_runs_are():
     assert (run.model.cells, run.task.length, run.epochs) == (("hybrid",) * 3, 2000, 100)
     run = run_of("pathfinder", "easy-2-blocks-512-10-epochs")
     assert (len(run.model.cells), run.model.d_state, run.task.level, run.epochs) == (2, 512, "easy", 10)
-    assert (run.schedule.warmup_epochs, run.model.bidirectional, run.task.images) == (1, True, 200_000)
+    assert (run.schedule.warmup_epochs, run.model.bidirectional, run.task.images) == (5, True, 200_000)
     assert run_of("pathfinder", "hard-1-block-1024").epochs == 100
 
 

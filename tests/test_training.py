@@ -81,7 +81,7 @@ def test_the_result_says_what_where_and_how_long(tmp_path):
 
 
 def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
-    run = copy_first_run(epochs=6, seed=3, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
+    run = copy_first_run(epochs=6, seed=0, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
     result = train_run(run, tmp_path, QUIET)
     scores = [record["valid_mse"] for record in result["history"]]
     best = result["metrics"]["best"]

@@ -13,6 +13,7 @@ they are no dependencies.
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib.util import find_spec
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -144,16 +145,17 @@ def training_rows() -> Iterator[Row]:
     from multistable.training.stepper import Stepper
 
     task, samples = _Pixels(), _Pixels.random(1024)
-    for cell in ("bmru", "lru", "hybrid"):
+    alone = Processes(torch.device("cuda"))
+    for cell, compiled in product(("bmru", "lru", "hybrid"), (False, True)):
         config = ModelConfig(cells=(cell,) * 2, d_input=1, d_output=10, position=PositionConfig(T=784))
         model = build_model(config).cuda()
         optimizer = build_optimizer(model, Decay())
-        stepper = Stepper(task, model, optimizer, samples, 256, "bfloat16", Processes(torch.device("cuda")))  # pyright: ignore[reportArgumentType]
+        stepper = Stepper(task, model, optimizer, samples, 256, "bfloat16", alone, compiled)  # pyright: ignore[reportArgumentType]
         stepper.capture()
         ms = _eager_milliseconds(stepper.launch)  # a graph already
         steps = 256 * 784 / ms / 1e3  # million timesteps per second
         goal = 40.0 if cell == "bmru" else None
-        name = f"training step, 2 blocks of {cell}"
+        name = f"training step, 2 blocks of {cell}{', compiled' if compiled else ''}"
         yield Row(name, (256, 784, 256), "bfloat16", 1 / steps, "1 million timesteps/s", 1.0, "gain", goal, "us/step")
 
 

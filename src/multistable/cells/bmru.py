@@ -138,6 +138,34 @@ class BMRU(Recurrent):
     def reset_layer(self, layer: int, suffix: str) -> None:
         reset_projection(*self.parameters_of(layer, suffix))
 
+    @torch.no_grad()
+    def tune(self, codes: Tensor, gain: float = 1.0) -> None:
+        r"""Start with a timestep of its own for each unit of the first layer, the only one at which it writes.
+
+        For inputs that end in a code :math:`e_t` of the timestep whose norm is the same at all timesteps, such as
+        sinusoids. Unit i of a direction gets the timestep :math:`\tau_i` with the code ``codes [directions, N, P]``:
+
+        .. math:: \beta_t = \text{gain} \, (|e_{\tau_i}|^2 - e_{\tau_i} \cdot e_t), \qquad \hat h_t = W_x x_t + b_x
+
+        The threshold is zero at :math:`t = \tau_i` and positive elsewhere, and the candidate does not see the code. The
+        layer starts as a memory of N of the inputs. With the usual initialisation a unit writes at every other
+        timestep, and neither states nor gradients reach further than a few.
+        """
+        P = codes.shape[-1]
+        expected = (len(self.suffixes), self.hidden_size, P)
+        if codes.shape != expected or not 0 < P < self.input_size or not self.bias:
+            raise ValueError(
+                f"codes must have shape [{expected[0]}, {expected[1]}, P] with P below the input's {self.input_size} "
+                f"features, and the layer a bias, got {list(codes.shape)} and bias={self.bias}"
+            )
+        for suffix, own in zip(self.suffixes, codes, strict=True):
+            weight, bias, _ = self.parameters_of(0, suffix)
+            assert bias is not None
+            weight[: self.hidden_size, -P:] = 0
+            weight[self.hidden_size :, :-P] = 0
+            weight[self.hidden_size :, -P:] = -gain * own
+            bias[self.hidden_size :] = gain * own.square().sum(-1)
+
     def parameters_of(self, layer: int, suffix: str) -> tuple[Tensor, Tensor | None, Tensor]:
         """Weight ``[2N, D]``, bias ``[2N]`` or None, and alpha ``[N]`` of one layer and direction."""
         weight, alpha = self.parameter("weight_ih", layer, suffix), self.parameter("alpha", layer, suffix)

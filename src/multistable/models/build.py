@@ -3,11 +3,11 @@
 import dataclasses
 import inspect
 
-from torch import nn
+import torch
 
-from multistable.cells import Recurrent, find_cell
-from multistable.models.block import Block, ReadOut
-from multistable.models.config import ModelConfig
+from multistable.cells import BMRU, Recurrent, find_cell
+from multistable.models.block import Block, ReadOut, linear
+from multistable.models.config import ModelConfig, PositionConfig
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding
 from multistable.models.sequence import Head, SequenceModel
@@ -29,20 +29,33 @@ def build_model(config: ModelConfig) -> SequenceModel:
     encoding = None
     if position is not None:
         encoding = PositionEncoding(position.dim, position.shortest, position.longest_wavelength, position.scale)
-    return SequenceModel(
-        encoder=nn.Linear(config.d_input, H),
+    model = SequenceModel(
+        encoder=linear(config.d_input, H),
         blocks=[build_block(name, config) for name in config.cells],
-        head=Head(nn.Linear(H, H), nn.Linear(H, config.d_output)),
+        head=Head(linear(H, H), linear(H, config.d_output)),
         position=encoding,
         config=config,
     )
+    if position is not None and encoding is not None and position.tuning > 0:
+        for module in model.modules():
+            if isinstance(module, BMRU):
+                tune(module, encoding, position)
+    return model
 
 
 def build_block(name: str, config: ModelConfig) -> Block:
     H = config.d_model
     cell = build_cell(name, config)
     out_proj = ReadOut(cell.parts, 2 if config.bidirectional else 1, H)
-    return Block(BatchNorm(H), cell, out_proj, nn.Linear(H, 2 * H), config.dropout)
+    return Block(BatchNorm(H), cell, out_proj, linear(H, 2 * H), config.dropout)
+
+
+def tune(cell: BMRU, encoding: PositionEncoding, position: PositionConfig) -> None:
+    """Give each unit a timestep of its own, those of a direction spread over all T at random, one in each T / N."""
+    N, T = cell.hidden_size, position.timesteps
+    steps = torch.stack([((torch.arange(N) + torch.rand(N)) * (T / N)).long() for _ in cell.suffixes])
+    # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
+    cell.tune(encoding(steps, torch.float32), position.tuning / position.scale**2)
 
 
 def build_cell(name: str, config: ModelConfig) -> Recurrent:

@@ -34,6 +34,10 @@ class PositionConfig:
     T: int | None = None
     everywhere: bool = False
     """Also for cells that take no positions by themselves (the LRU, and that of a hybrid)."""
+    tuning: float = 8.0
+    """Each BMRU unit starts with one of the T timesteps as its own, at which alone it writes
+    (:meth:`~multistable.BMRU.tune`): its threshold is ``tuning * sum(1 - cos(2 pi (t - own) / wavelength))``. 0 for the
+    initialisation of a BMRU without positions."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
@@ -42,10 +46,17 @@ class PositionConfig:
             raise ValueError("PositionConfig needs T (the length of the sequences) or longest, got neither")
         if not 0 < self.shortest < self.longest_wavelength:
             raise ValueError(f"shortest must lie between 0 and {self.longest_wavelength} steps, got {self.shortest!r}")
+        if not self.tuning >= 0:
+            raise ValueError(f"tuning must not be negative, got {self.tuning!r}")
 
     @property
     def longest_wavelength(self) -> float:
         return 2.0 * (self.T or 0) if self.longest is None else self.longest
+
+    @property
+    def timesteps(self) -> int:
+        """``T``, or as many as it would be with this longest wavelength."""
+        return math.ceil(self.longest_wavelength / 2) if self.T is None else self.T
 
 
 @dataclass(frozen=True)

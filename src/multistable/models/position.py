@@ -21,6 +21,33 @@ def count_steps(start: Tensor | None, T: int, reset: Tensor | None, device: torc
     return torch.where(last_mark >= 0, t - last_mark, counts)
 
 
+def wavelengths(
+    dim: int, shortest: float, longest: float, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """``[dim / 2]``, in geometric progression."""
+    exponents = torch.arange(dim // 2, device=device, dtype=dtype) / max(dim // 2 - 1, 1)
+    return shortest * torch.pow(longest / shortest, exponents)
+
+
+def sinusoids(counts: Tensor, dim: int, shortest: float, longest: float, scale: float) -> Tensor:
+    """``counts [...]`` -> ``[..., dim]``, in float64 where there is any: see :class:`PositionEncoding`."""
+    # In float32 a million steps of wavelength 2.5 would be off by 0.1 rad: phases need float64. It is all computed
+    # where the counts are, because a copy from the host cannot be part of a CUDA graph.
+    wide = torch.float32 if counts.device.type == "mps" else torch.float64
+    t = counts[..., None].to(wide)
+    phase = 2 * math.pi * torch.remainder(t / wavelengths(dim, shortest, longest, t.device, wide), 1.0)
+    return scale * torch.cat([phase.sin(), phase.cos()], dim=-1)
+
+
+_sinusoids = torch.library.custom_op("multistable::sinusoids", sinusoids, mutates_args=())
+
+
+@_sinusoids.register_fake
+def _(counts: Tensor, dim: int, shortest: float, longest: float, scale: float) -> Tensor:
+    wide = torch.float32 if counts.device.type == "mps" else torch.float64
+    return counts.new_empty((*counts.shape, dim), dtype=wide)
+
+
 class PositionEncoding(nn.Module):
     """``scale * sin`` and ``scale * cos`` of ``2 pi t / wavelength`` for wavelengths in geometric progression.
 
@@ -35,17 +62,15 @@ class PositionEncoding(nn.Module):
         self.scale = scale
 
     def forward(self, counts: Tensor, dtype: torch.dtype) -> Tensor:
-        # In float32 a million steps of wavelength 2.5 would be off by 0.1 rad: phases need float64. It is all computed
-        # where the counts are, because a copy from the host cannot be part of a CUDA graph.
-        wide = torch.float32 if counts.device.type == "mps" else torch.float64
-        t = counts[..., None].to(wide)
-        phase = 2 * math.pi * torch.remainder(t / self.wavelengths(t.device, wide), 1.0)
-        return (self.scale * torch.cat([phase.sin(), phase.cos()], dim=-1)).to(dtype)
+        numbers = (self.dim, self.shortest, self.longest, self.scale)
+        # torch.compile would compute the sines anew for every sequence of the batch, where they are concatenated with
+        # it: 0.12 of a training step's 3.2 ms (H200). It does not look into an operator.
+        encode = torch.ops.multistable.sinusoids if torch.compiler.is_compiling() else sinusoids
+        return encode(counts, *numbers).to(dtype)
 
-    def wavelengths(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64) -> Tensor:
+    def wavelengths(self) -> Tensor:
         """``[dim / 2]``, in steps, from the shortest to the longest."""
-        exponents = torch.arange(self.dim // 2, device=device, dtype=dtype) / max(self.dim // 2 - 1, 1)
-        return self.shortest * torch.pow(self.longest / self.shortest, exponents)
+        return wavelengths(self.dim, self.shortest, self.longest)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, wavelengths {self.shortest:g} to {self.longest:g}, scale {self.scale:g}"

@@ -93,8 +93,14 @@ def train(
         typer.Option(help="auto: bfloat16 on a GPU, else float32.", rich_help_panel=MACHINE),
     ] = "auto",
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the model with torch.compile.", rich_help_panel=MACHINE)
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile",
+            help="Compile the model with torch.compile.",
+            show_default="on a GPU, if the run is long",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
     graph: Annotated[
         bool, typer.Option(help="On a GPU, replay the step as a CUDA graph.", rich_help_panel=MACHINE)
     ] = True,

@@ -94,11 +94,7 @@ class Run:
     @property
     def id(self) -> str:
         """Twelve hexadecimal digits that name this run among all others."""
-        values = self.to_dict()
-        position = values["model"]["position"]
-        if position is not None and not position["everywhere"]:
-            del position["everywhere"]  # a later field: runs that do not use it keep the name they had
-        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def to_dict(self) -> dict[str, Any]:

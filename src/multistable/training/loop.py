@@ -27,6 +27,9 @@ from multistable.training.stepper import Stepper, autocast
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
 LOOK_SECONDS = 0.5  # how often loss and metric are read while an epoch runs: reading waits for the GPU
+WORTH_COMPILING = 1e9
+"""Timesteps of a run, all epochs together. Compiled, two blocks of 256 units train 69 million of them per second
+instead of 42 (H200), which saves 9 s in a billion; compiling takes 12 to 40 s at first and 4 s with a warm cache."""
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
 
 
@@ -45,8 +48,9 @@ class Options:
     device: str = "auto"
     graph: bool = True
     """On a GPU, replay the whole step as one CUDA graph (one process only)."""
-    compiled: bool = False
-    """Compile the model with ``torch.compile``."""
+    compiled: bool | None = None
+    """Compile the model with ``torch.compile``; None: where the step is a CUDA graph and the run is long enough to gain
+    by it."""
     show_progress: bool = True
     checkpoint_seconds: float = 20
     """At least so long between checkpoints: a killed run loses so much work at most."""
@@ -90,6 +94,9 @@ class Training:
         self.valid_set = run.task.samples("valid", run.seed, device)
         self.steps_per_epoch = len(self.train_set) // run.batch_size
         self.check_batch_size()
+        self.graph = device.type == "cuda" and options.graph and processes.count == 1
+        long = self.steps_per_epoch * run.epochs * run.batch_size * run.task.length >= WORTH_COMPILING
+        self.compiled = self.graph and long if options.compiled is None else options.compiled
         self.stepper = Stepper(
             run.task,
             self.model,
@@ -98,7 +105,7 @@ class Training:
             run.batch_size // processes.count,
             run.precision,
             processes,
-            options.compiled,
+            self.compiled,
         )
         self.epoch, self.step = 0, 0
         self.history: list[dict[str, Any]] = []
@@ -108,9 +115,8 @@ class Training:
         self.bar: Silent = Silent()
         self.seconds_before, self.speed = 0.0, 0.0
         self.started = self.saved_at = self.looked_at = time.perf_counter()
-        graph = device.type == "cuda" and options.graph and processes.count == 1
-        self.evaluate = Evaluator(run.task, self.model, run.batch_size, run.precision, processes, graph)
-        if graph:
+        self.evaluate = Evaluator(run.task, self.model, run.batch_size, run.precision, processes, self.graph)
+        if self.graph:
             fresh = {name: tensor.clone() for name, tensor in self.tensors().items()}
             self.stepper.capture()
             checkpoint.restore(self.tensors(), fresh, "of the fresh model")
@@ -246,7 +252,7 @@ class Training:
             "history": self.history,
             "seconds": round(self.seconds, 3),
             "machine": describe() | {"device": self.processes.device.type, "processes": self.processes.count},
-            "options": {"graph": self.options.graph, "compiled": self.options.compiled},
+            "options": {"graph": self.graph, "compiled": self.compiled},
         }
         if self.processes.first:
             self.model.save_pretrained(self.folder / "model")
