@@ -287,27 +287,6 @@ def test_compiles_as_one_graph(cell):
         assert_close(a, b)
 
 
-@pytest.mark.parametrize("d_input", [1, 2, 4, 5])
-@pytest.mark.parametrize("autocast", [False, True])
-def test_compiled_encoder_equals_the_product(d_input, autocast):
-    """A few features are summed up, with the numbers of the matrix product in float32 and in bfloat16."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    model = build_model(ModelConfig(("bmru",), d_input=d_input, d_output=1, d_model=8, d_state=8))
-    compiled = torch.compile(model.encode, fullgraph=True, backend="aot_eager")
-    x, results = torch.randn(3, 50, d_input), []
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        for encode in (model.encoder, compiled):
-            model.zero_grad()
-            y = encode(x)
-            y.float().square().sum().backward()
-            results.append([y, *(p.grad.clone() for p in model.encoder.parameters())])
-    assert results[0][0].dtype == (torch.bfloat16 if autocast else torch.float32)
-    torch.testing.assert_close(results[1][0], results[0][0])
-    for a, b in zip(results[1][1:], results[0][1:], strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-2 if autocast else 1e-5, atol=1e-4)
-
-
 def test_dropout_only_in_training():
     model, x = make(dropout=0.5), random_input()
     assert torch.equal(model(x)[0], model(x)[0])

@@ -36,18 +36,20 @@ def test_same_seed_same_numbers(tmp_path, compiled):
     assert first == second
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_compiled_equals_eager(tmp_path, precision):
-    run = copy_first_run(("lru", "hybrid"), d_model=32, d_state=32, precision=precision)
+def test_compiled_equals_eager(tmp_path):
+    run = copy_first_run(("lru", "hybrid"), d_model=32, d_state=32)
     run = replace(run, model=replace(run.model, position=PositionConfig(T=8)))
     ways = (EAGER, replace(GRAPH, compiled=True))
     eager, compiled = (train_run(run, tmp_path / str(way.compiled), way) for way in ways)
     for one, other in zip(eager["history"], compiled["history"], strict=True):
-        assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3 if precision == "float32" else 1e-2)
+        assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
 
 
 def test_compiled_rounds_where_the_model_does():
-    """Weights so small that bfloat16 loses their products beside the bias: batch norm makes the difference visible."""
+    """Weights so small that bfloat16 loses their products beside the bias: batch norm makes the difference visible.
+
+    An encoder written as a sum of products, which the compiler could fuse with that batch norm, fails here.
+    """
     run = copy_first_run(("lru", "bmru"), d_model=64, d_state=64)
     torch.manual_seed(0)
     model = build_model(run.model).to("cuda").train()

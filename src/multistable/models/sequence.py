@@ -14,11 +14,8 @@ from multistable.models.block import Block, ReadOut, Timesteps
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
-from multistable.ops.precision import wide
 
 __all__ = ["Head", "ModelState", "SequenceModel"]
-
-FEW_FEATURES = 4
 
 
 class ModelState(NamedTuple):
@@ -127,7 +124,7 @@ class SequenceModel(nn.Module):
             raise ValueError("state must be None for a bidirectional model: its reverse direction reads from the end")
         steps = Steps.of(x, True, reset, lengths)
         counts = count_steps(None if state is None else state.position, x.shape[1], steps.reset, x.device)
-        x = self.encode(steps.zero_padding(x))
+        x = self.encoder(steps.zero_padding(x))
         position = None if self.position is None else self.position(counts, x.dtype)
         timesteps = Timesteps(steps.valid, steps.reset, steps.lengths, position)
         pooling, states = self.config.pooling, []
@@ -153,21 +150,6 @@ class SequenceModel(nn.Module):
             x, h = block.step(x, h, position)
             states.append(h)
         return self.head(x), ModelState(state.position + 1, tuple(states))
-
-    def encode(self, x: Tensor) -> Tensor:
-        """``encoder(x)``, ``[..., d_input] -> [..., H]``.
-
-        Few features are a sum of few products, which torch.compile makes a part of what comes next. A matrix product of
-        one feature took 0.11 of a training step's 3.2 ms (H200).
-        """
-        if not torch.compiler.is_compiling() or x.shape[-1] > FEW_FEATURES:
-            return self.encoder(x)
-        kind = x.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        x, weight, y = (tensor.to(dtype).to(wide(dtype)) for tensor in (x, self.encoder.weight, self.encoder.bias))
-        for i, column in enumerate(weight.unbind(1)):
-            y = y + x[..., i : i + 1] * column
-        return y.to(dtype)
 
     def initial_state(self, B: int, like: Tensor) -> ModelState:
         """The state before the first step: zeros, on the device and in the dtype of ``like``."""
