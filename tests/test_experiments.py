@@ -23,7 +23,7 @@ def run_of(figure, configuration):
 
 def test_configurations_of_the_paper():
     assert set(configurations("copy-first")) == {
-        *("bmru-T100", "bmru-T300", "lru-T100", "lru-T300", "lru-T300-usual-decay")
+        *("bmru-T100", "bmru-T300", "lru-T100", "lru-T300", "lru-T300-usual-decay", "lru-T300-unit-variance")
     }
     assert configurations("generalisation") == ["bmru-T100", "lru-T100"]
     bars = {f"{cell}-{n}-blocks{b}" for cell in ("bmru", "lru", "hybrid") for n in (2, 3) for b in ("", "-black")}
@@ -68,7 +68,7 @@ def test_positions_are_read_where_the_name_says(configuration, widths):
 
 def test_a_run_of_two_figures_is_there_once_with_the_tests_of_both():
     both = {e.configuration: e for e in plan(["copy-first", "generalisation"])}
-    assert len(both) == 5
+    assert len(both) == 6
     found = {(test.length, test.noise) for test in both["bmru-T100"].tests}
     assert found == {(10**k, noise) for k in (2, 3, 4, 5) for noise in NOISES}
     assert {test.samples for test in both["bmru-T100"].tests} == {6_000}

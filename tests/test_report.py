@@ -58,11 +58,11 @@ def test_page_counts_verdicts(page: str) -> None:
 def test_page_lists_runs_failures_and_what_is_missing(page: str) -> None:
     rows = re.findall(r"<tr><td>copy-first</td><td>([\w-]+)</td><td>(\d)</td><td>(\d+)</td>", page)
     assert ("bmru-T100", "0", "100") in rows
-    assert len(rows) == 10
-    assert "10 runs, 0.03 hours of training in all, on a GPU." in page
+    assert len(rows) == 12
+    assert "12 runs, 0.04 hours of training in all, on a GPU." in page
     assert "the loss became NaN in epoch 3 (&lt;rate&gt; too high)" in page
     assert "0123456789ab</td>" in page
-    assert "329 of 335 planned runs are missing" in page  # the four of T = 100 lack tests at greater lengths
+    assert "332 of 340 planned runs are missing" in page  # the four of T = 100 lack tests at greater lengths
     assert "<td>bmru-3-blocks-black</td><td>0, 1, 2, 3, 4</td>" in page
 
 

@@ -57,7 +57,7 @@ def test_all_figures_end_to_end(here, monkeypatch):
     for level in ("hard", "easy"):
         write_pathfinder(level, 30)
     summary = here()
-    assert (summary.planned, summary.done, summary.exit_code) == (43, 43, 0), summary
+    assert (summary.planned, summary.done, summary.exit_code) == (44, 44, 0), summary
     assert records(here).keys() == {experiment.name for experiment in plan(scale="smoke")}
     for record in records(here).values():
         assert record.metrics["last"]["epoch"] == record.run.epochs
@@ -65,9 +65,9 @@ def test_all_figures_end_to_end(here, monkeypatch):
         path = store.path_of(here.path / "here" / "results", "smoke", record.run.task.name, record.name)
         assert path.stat().st_size < 6_000
     assert not list((here.path / "here" / "runs").glob("*/*.safetensors")), "checkpoints go"
-    assert len(list((here.path / "here" / "runs").glob("*/model"))) == 43, "models stay"
+    assert len(list((here.path / "here" / "runs").glob("*/model"))) == 44, "models stay"
     again = here()
-    assert here.lines == ["43 experiments at scale smoke: 43 are there, 0 to compute", "43 of 43 are there"]
+    assert here.lines == ["44 experiments at scale smoke: 44 are there, 0 to compute", "44 of 44 are there"]
     assert again.exit_code == 0
 
 
@@ -91,11 +91,11 @@ def test_short_budgets_come_to_the_same_bits(here):
 
 def test_seeds_one_after_the_other_and_what_runs_is_said(here):
     assert here(["copy-first"], seeds=2, budget=600).exit_code == 0
-    begun = [line for line in here.lines if " of 10: copy-first/" in line]
-    assert [line.split(":")[0] for line in begun] == [f"{n} of 10" for n in range(1, 11)]
-    assert [int(line.split("-seed")[1][0]) for line in begun] == [0] * 5 + [1] * 5
+    begun = [line for line in here.lines if " of 12: copy-first/" in line]
+    assert [line.split(":")[0] for line in begun] == [f"{n} of 12" for n in range(1, 13)]
+    assert [int(line.split("-seed")[1][0]) for line in begun] == [0] * 6 + [1] * 6
     assert all(line.endswith(" left") for line in begun)
-    assert here.lines[0] == "10 experiments at scale smoke: 0 are there, 10 to compute"
+    assert here.lines[0] == "12 experiments at scale smoke: 0 are there, 12 to compute"
 
 
 def test_a_budget_is_kept(here):
@@ -143,9 +143,9 @@ def test_missing_data_are_named_and_the_rest_goes_on(here):
     assert summary.skipped.keys() == {"mnist", "pathfinder hard"}
     assert "set MULTISTABLE_DATA to the folder that holds mnist/" in summary.skipped["mnist"]
     assert "multistable data pathfinder --level hard" in summary.skipped["pathfinder hard"]
-    assert summary.done == 5 + 12
+    assert summary.done == 6 + 12
     assert len([line for line in here.lines if "no data for" in line]) == 2, "each is said once"
-    assert here.lines[-1] == "17 of 43 are there; not computed: mnist, pathfinder hard"
+    assert here.lines[-1] == "18 of 44 are there; not computed: mnist, pathfinder hard"
 
 
 def test_too_few_images_are_missing_data(here):
@@ -253,7 +253,7 @@ def test_the_command_says_how_it_ended_by_its_exit_code(here):
     assert call("copy-first", "--seeds", 99, "--budget", "1s").exit_code == 3
     done = call("copy-first")
     assert done.exit_code == 0, done.output
-    assert "5 of 5 are there" in done.output
+    assert "6 of 6 are there" in done.output
     assert call("pathfinder").exit_code == 1
     wrong = call("figures")
     assert wrong.exit_code == 1

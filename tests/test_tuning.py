@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from multistable import BMRU
+from multistable import BMRU, BMRUCell, Hybrid
 from multistable.models import ModelConfig, PositionConfig, build_model
-from multistable.models.block import linear
+from multistable.models.build import build_linear
 
 T, H, N = 64, 8, 16
 POSITION = PositionConfig(T=T)
@@ -105,7 +105,37 @@ def test_negative_tuning_is_refused():
         PositionConfig(T=T, tuning=-1)
 
 
-def test_linear_maps_keep_the_variance():
+@pytest.mark.parametrize(("initial", "variance"), [("unit", 1), ("torch", 1 / 3)])
+def test_variance_behind_linear_maps(initial, variance):
     torch.manual_seed(0)
-    y = linear(256, 512)(torch.randn(4096, 256))
-    assert y.var().item() == pytest.approx(1, rel=0.02)
+    config = ModelConfig(("bmru",), 1, 1, d_model=256, d_state=256, bidirectional=True, initial=initial)
+    block = build_model(config).blocks[0]
+    y = build_linear(256, 512, config)(torch.randn(4096, 256))
+    assert y.var().item() == pytest.approx(variance, rel=0.02)
+    assert block.out_proj(torch.randn(4096, 512)).var().item() == pytest.approx(variance, rel=0.02)
+
+
+def test_an_unknown_initialisation_is_refused():
+    with pytest.raises(ValueError, match="initial must be one of unit, torch, got 'zero'"):
+        ModelConfig(("bmru",), 1, 1, initial="zero")
+
+
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_beta_bias_moves_the_thresholds_alone(make_cell):
+    """Weights and the candidates' biases have the same random numbers as without."""
+    states = []
+    for beta_bias in (0.0, 4.0):
+        torch.manual_seed(0)
+        states.append(make_cell(6, 8, beta_bias=beta_bias).state_dict())
+    changed = [name for name in states[0] if not torch.equal(states[0][name], states[1][name])]
+    assert [name.split(".")[-1].split("_l0")[0] for name in changed] == ["bias_ih"]
+    before, after = (state[changed[0]] for state in states)
+    n = len(before) // 2
+    assert torch.equal(before[:n], after[:n])
+    assert torch.equal(before[n:] + 4.0, after[n:])
+
+
+def test_a_large_beta_bias_holds_from_the_start():
+    rnn = BMRU(6, 8, beta_bias=4.0, batch_first=True)
+    h_0 = torch.randn(1, 3, 8)
+    assert torch.equal(rnn(torch.rand(3, 50, 6), h_0)[1], h_0)

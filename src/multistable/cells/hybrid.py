@@ -28,7 +28,7 @@ class Hybrid(Recurrent):
             :class:`~multistable.BMRU`; ``bias`` is that of the BMRU, the LRU has none.
         position_size: that many of the input's last features are a position encoding, which the BMRU reads and the LRU
             does not. Default: 0
-        alpha_surr: as in :class:`~multistable.BMRU`.
+        alpha_surr, beta_bias: as in :class:`~multistable.BMRU`.
         r_min, r_max, theta_max: as in :class:`~multistable.LRU`.
 
     Inputs and outputs are those of :class:`~multistable.BMRU` with ``S`` for ``N``.
@@ -59,6 +59,7 @@ class Hybrid(Recurrent):
         *,
         position_size: int = 0,
         alpha_surr: float = 1.0,
+        beta_bias: float = 0.0,
         r_min: float = 0.0,
         r_max: float = 0.99,
         theta_max: float = 2 * math.pi,
@@ -76,12 +77,13 @@ class Hybrid(Recurrent):
         self.position_size = position_size
         common = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
         common |= {"device": device, "dtype": dtype}
+        unit = {"alpha_surr": alpha_surr, "beta_bias": beta_bias}
         ring = {"r_min": r_min, "r_max": r_max, "theta_max": theta_max}
         self.bmru, self.lru = nn.ModuleList(), nn.ModuleList()
         for layer in range(num_layers):
             width = input_size if layer == 0 else self.feature_size * len(self.suffixes)
             linear_width = width - position_size if layer == 0 else width
-            self.bmru.append(BMRU(width, hidden_size - hidden_size // 2, bias=bias, alpha_surr=alpha_surr, **common))
+            self.bmru.append(BMRU(width, hidden_size - hidden_size // 2, bias=bias, **unit, **common))
             self.lru.append(LRU(linear_width, hidden_size // 2, **ring, **common))
 
     @property

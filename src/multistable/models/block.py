@@ -11,7 +11,7 @@ from multistable.cells import Recurrent
 from multistable.cells.recurrent import Part
 from multistable.models.norm import BatchNorm
 
-__all__ = ["Block", "ReadOut", "Timesteps", "linear"]
+__all__ = ["Block", "ReadOut", "Timesteps"]
 
 
 class Timesteps(NamedTuple):
@@ -27,46 +27,32 @@ class Timesteps(NamedTuple):
     """``[B, T, P]`` or ``[1, T, P]``, the encoding of each timestep."""
 
 
-def linear(D: int, H: int) -> nn.Linear:
-    """An ``nn.Linear`` whose outputs have the variance of its inputs at the start.
-
-    torch's own have a third of it, which ten linear maps in a row make 1e-5: a model of one block stayed at chance on
-    Pathfinder's easy images that learns within two epochs this way (docs/log.md).
-    """
-    layer = nn.Linear(D, H)
-    reset_weight(layer.weight, D)
-    return layer
-
-
-def reset_weight(weight: Tensor, D: int) -> None:
-    """Uniform with variance 1 / D."""
-    bound = math.sqrt(3 / D)
-    nn.init.uniform_(weight, -bound, bound)
-
-
 class ReadOut(nn.Module):
     """Features ``[..., directions * F]`` -> ``[..., H]``: a matrix without bias, one parameter per part of the cell.
 
     The parts of a hybrid have a matrix each because they belong to different groups of the optimiser.
     """
 
-    def __init__(self, parts: tuple[Part, ...], directions: int, H: int) -> None:
+    def __init__(self, parts: tuple[Part, ...], directions: int, H: int, variance: float = 1.0) -> None:
         super().__init__()
         self.parts = parts
         self.directions = directions
+        self.variance = variance
         for part in parts:
             self.register_parameter(part.name, nn.Parameter(torch.empty(H, directions * part.size)))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Variance 1 / (number of features), a pair counting as one, as Orvieto's."""
+        """Uniform with ``variance / (number of features)``; for complex features normal with variance 1 / (number of
+        pairs), as Orvieto's."""
         fan_in = self.directions * sum(part.size for part in self.parts)
         for part in self.parts:
             weight = getattr(self, part.name)
             if part.pairs:
                 nn.init.normal_(weight, std=math.sqrt(2 / fan_in))
             else:
-                reset_weight(weight, fan_in)
+                bound = math.sqrt(3 * self.variance / fan_in)
+                nn.init.uniform_(weight, -bound, bound)
 
     def forward(self, features: Tensor) -> Tensor:
         weights = [getattr(self, part.name) for part in self.parts]

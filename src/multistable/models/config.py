@@ -11,6 +11,7 @@ from multistable.sizes import check_sizes
 __all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
 
 POOLINGS = ("last", "mean", "none")
+INITIALS = ("unit", "torch")
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ class ModelConfig:
     position: PositionConfig | None = None
     """The encoding handed to the cells that take positions; None for none."""
     alpha_surr: float = 1.0
+    beta_bias: float = 0.0
+    """Of the BMRU's thresholds at the start, where no positions set them."""
+    initial: Literal["unit", "torch"] = "unit"
+    """Linear maps between the cells start with weights of variance 1 / (number of inputs), which keeps that of what
+    they carry, or as ``torch.nn.Linear`` does, with a third of it."""
     lru: LRUConfig = LRUConfig()
     dropout: float = 0.0
 
@@ -88,6 +94,8 @@ class ModelConfig:
         check_sizes(1, d_input=self.d_input, d_output=self.d_output, d_model=self.d_model, d_state=self.d_state)
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
+        if self.initial not in INITIALS:
+            raise ValueError(f"initial must be one of {', '.join(INITIALS)}, got {self.initial!r}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be a probability below 1, got {self.dropout!r}")
 

@@ -67,7 +67,7 @@ PAPER_PATHFINDER = preset("pathfinder", "paper")
 COPY_FIRST: dict[Scale, tuple[Preset, tuple[int, int]]] = {
     "paper": (PAPER_COPY_FIRST, (100, 300)),
     "small": (replace(PAPER_COPY_FIRST, epochs=30), (100, 300)),
-    "smoke": (Preset(CopyFirst(10, 1.0, 200, 50), 2, 8, 8, 2, 20, SHORT), (10, 30)),
+    "smoke": (Preset(CopyFirst(10, 1.0, 200, 50), 2, 8, 8, 2, 20, SHORT, initial="torch"), (10, 30)),
 }
 STREAMS: dict[Scale, tuple[tuple[int, ...], int]] = {
     "paper": (LENGTHS, 6_000),
@@ -94,7 +94,8 @@ def precision(scale: Scale) -> Precision:
 def copy_first(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
     """Figure "Results on the copy-first input benchmark": both cells at T = 100 and 300.
 
-    One more run shows what the LRU does at T = 300 where its eigenvalues, norms and other vectors are not decayed.
+    Two more runs show what the LRU does at T = 300 where its eigenvalues, norms and other vectors are not decayed, and
+    where linear maps start with weights that keep the variance.
     """
     base, (short, long) = COPY_FIRST[scale]
     found = []
@@ -104,8 +105,10 @@ def copy_first(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
             run = make_run(chosen, (cell,) * base.blocks, seed=seed, precision=precision(scale))
             own = TestAt(T, NOISES[0], STREAMS[scale][1])
             found.append(Experiment(f"{cell}-T{T}", run, (own,) if cell == "bmru" else ()))
-    usual = replace(found[-1].run, decay=Decay(reading="usual"))
-    return [*found, Experiment(f"lru-T{long}-usual-decay", usual)]
+    lru = found[-1].run
+    usual = replace(lru, decay=Decay(reading="usual"))
+    unit = replace(lru, model=replace(lru.model, initial="unit"))
+    return [*found, Experiment(f"lru-T{long}-usual-decay", usual), Experiment(f"lru-T{long}-unit-variance", unit)]
 
 
 def generalisation(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
