@@ -98,30 +98,41 @@ def number(x: float) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
-def copy_first() -> str:
-    """Test errors of the copy-first runs: last epoch, and the epoch that was best on the validation set."""
-    lines = ["| cell | weight decay | T | seeds | last epoch | best epoch | commit |", "|---|---|---|---|---|---|---|"]
-    configurations: dict[str, list[dict]] = {}
-    for path in sorted((ROOT / "results" / "copy-first").glob("*.json")):
+def trained() -> str:
+    """What the runs came to on the test set: last epoch, and the epoch that was best on the validation set."""
+    lines = [
+        "| task | configuration | epochs | seeds | last epoch | best epoch | seconds | commit |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    configurations: dict[tuple[str, str], list[dict]] = {}
+    for path in sorted((ROOT / "results").glob("*/*.json")):
         result = json.loads(path.read_text())
-        configurations.setdefault(result["configuration"], []).append(result)
-    for results in configurations.values():
-        run = results[0]["run"]
-        words = run["model"]["cells"][0].upper(), run["decay"]["reading"], run["task"]["length"], len(results)
-        errors = [
-            spread([r["metrics"][which]["test_mse"] for r in results if r["metrics"]]) for which in ("last", "best")
-        ]
+        configurations.setdefault((path.parent.name, result["configuration"]), []).append(result)
+    for (task, configuration), results in configurations.items():
+        scores = [spread([r["metrics"][which] for r in results if r["metrics"]]) for which in ("last", "best")]
+        seconds = f"{sum(r['seconds'] for r in results) / len(results):.0f}"
         commits = sorted({f"`{(r['machine']['commit'] or 'unknown')[:12]}`" for r in results})
-        lines.append("| " + " | ".join(map(str, (*words, *errors, ", ".join(commits)))) + " |")
+        cells = (
+            task,
+            f"`{configuration}`",
+            results[0]["run"]["epochs"],
+            len(results),
+            *scores,
+            seconds,
+            ", ".join(commits),
+        )
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 
-def spread(values: list[float]) -> str:
-    """The mean, and behind it the least and the greatest of several; failed runs are not among them."""
-    if not values:
+def spread(metrics: list[dict]) -> str:
+    """The mean error or accuracy, behind it the least and the greatest of several; failed runs are not among them."""
+    if not metrics:
         return "failed"
-    mean = f"{sum(values) / len(values):.2g}"
-    return mean if len(values) == 1 else f"{mean} ({min(values):.2g} to {max(values):.2g})"
+    errors = "test_mse" in metrics[0]
+    values = [m["test_mse"] if errors else 100 * m["test_accuracy"] for m in metrics]
+    words = [f"{x:.2g}" if errors else f"{x:.1f} %" for x in (sum(values) / len(values), min(values), max(values))]
+    return words[0] if len(values) == 1 else f"{words[0]} ({words[1]} to {words[2]})"
 
 
 def claims() -> str:
@@ -136,7 +147,7 @@ def claims() -> str:
 
 BLOCKS = {
     "claims": claims,
-    "copy-first": copy_first,
+    "results": trained,
     "tour": tour,
     "cpu": lambda: results("cpu.json"),
     "gpu": lambda: results("nvidia-h200.json"),

@@ -28,8 +28,8 @@ __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
 LOOK_SECONDS = 0.5  # how often loss and metric are read while an epoch runs: reading waits for the GPU
 WORTH_COMPILING = 1e9
-"""Timesteps of a run, all epochs together. Compiled, two blocks of 256 units train 69 million of them per second
-instead of 42 (H200), which saves 9 s in a billion; compiling takes 12 to 40 s at first and 4 s with a warm cache."""
+"""Timesteps of a run, all epochs together. Compiled, two blocks of 256 units train 64 million of them per second
+instead of 42 (H200), which saves 8 s in a billion; compiling takes 6 to 20 s at first and 4 s with a warm cache."""
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
 
 

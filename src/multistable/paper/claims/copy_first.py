@@ -75,7 +75,7 @@ def copy_300_bmru(records: Sequence[Record]) -> Finding:
 )
 def copy_300_lru(records: Sequence[Record]) -> Finding:
     finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("last"))}, failed)
-    return add_usual(finding, records)
+    return add_variants(finding, records)
 
 
 @claim(
@@ -90,18 +90,23 @@ def copy_300_lru_best(records: Sequence[Record]) -> Finding:
         return finding
     runs = runs_of(records, TASK, "lru-T300")
     epochs = [f"{runs[seed].metrics['best']['epoch']:g}" for seed in finding.seeds or ()]
-    return add_usual(add(finding, f"best epochs: {', '.join(epochs)}"), records)
+    return add_variants(add(finding, f"best epochs: {', '.join(epochs)}"), records)
 
 
-def add_usual(finding: Finding, records: Sequence[Record]) -> Finding:
-    """What LRU does at T = 300 where vectors (eigenvalues, norms, biases) are not decayed."""
-    name = "lru-T300-usual-decay"
-    usual = over_seeds(records, TASK, {name: Reading(name, score("last"))}, learned)
-    if finding.held is None or usual.held is None:
-        return finding
-    error = usual.measured.removeprefix("LRU ")
-    words = f"without decay of eigenvalues, norms and biases the last epoch has {error} ({usual.evidence})"
-    return add(finding, words)
+VARIANTS = {
+    "lru-T300-usual-decay": "without decay of eigenvalues, norms and biases",
+    "lru-T300-unit-variance": "with linear maps that keep the variance at the start",
+}
+
+
+def add_variants(finding: Finding, records: Sequence[Record]) -> Finding:
+    """What LRU does at T = 300 where one thing is decided otherwise."""
+    for name, words in VARIANTS.items():
+        variant = over_seeds(records, TASK, {name: Reading(name, score("last"))}, learned)
+        if finding.held is not None and variant.held is not None:
+            error = variant.measured.removeprefix("LRU ")
+            finding = add(finding, f"{words} the last epoch has {error} ({variant.evidence})")
+    return finding
 
 
 # --- generalisation: the models of T = 100, their best weights, on longer sequences -----------------------------------
