@@ -2,16 +2,19 @@
 
 import os
 import signal
+import sys
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from gradients import gradients
-from multistable.ops import bmru_scan, cpu
+from multistable.ops import bmru_scan, cpu, team
 from nasty import bmru_inputs
 from tolerances import assert_close
 
@@ -27,8 +30,18 @@ def threads(request):
     torch.set_num_threads(before)
 
 
+@pytest.fixture(params=["torch", "pool"])
+def whose(request, monkeypatch):
+    """Whose threads."""
+    if request.param == "pool":
+        monkeypatch.setattr(team, "_openmp", lambda: None)
+    elif team._openmp() is None:
+        pytest.skip("torch brought no OpenMP of GNU's along")
+    return request.param
+
+
 @pytest.mark.parametrize("shape", [LARGE, (1, 513, 129), (2, 2049, 17), (3, 22000, 1)], ids=str)
-def test_bmru_scan_any_number_of_threads(threads, shape):
+def test_bmru_scan_any_number_of_threads(threads, whose, shape):
     inputs = bmru_inputs(torch.float32, shape=shape)
     assert threads == 1 or len(cpu._spans_of_steps(inputs["cand"])) > 1
     portable, compiled = (partial(bmru_scan, backend=name) for name in ("portable", "cpu"))
@@ -39,13 +52,45 @@ def test_bmru_scan_any_number_of_threads(threads, shape):
         assert_close(actual[name], expected[name], name)
 
 
-def test_bmru_scan_in_two_python_threads_at_once():
+def test_bmru_scan_in_two_python_threads_at_once(whose):
     inputs = [bmru_inputs(torch.float32, shape=LARGE, seed=seed) for seed in range(8)]
     expected = [bmru_scan(**x, backend="portable") for x in inputs]
     with ThreadPoolExecutor(2) as pool:
         for _ in range(3):
             found = pool.map(lambda x: bmru_scan(**x, backend="cpu"), inputs)
             assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_all_threads_are_called_at_once(whose):
+    together = threading.Barrier(3, timeout=10)
+    names = []
+
+    def function():
+        together.wait()
+        names.append(threading.get_ident())
+
+    team.call_together(function, 3)
+    assert len(set(names)) == 3
+    assert threading.get_ident() in names
+
+
+def test_an_error_in_any_thread_is_raised(whose):
+    mine, together = threading.get_ident(), threading.Barrier(2, timeout=10)
+
+    def function():
+        together.wait()
+        if threading.get_ident() != mine:
+            raise OverflowError("in the other thread")
+
+    with pytest.raises(OverflowError, match="in the other thread"):
+        team.call_together(function, 2)
+
+
+@pytest.mark.skipif(not torch.backends.openmp.is_available() or sys.platform != "linux", reason="no OpenMP of GNU's")
+def test_threads_are_torchs_own():
+    """Where torch's wheel has the library, it is found: the pool would do as well, and be slower in silence."""
+    libraries = list((Path(torch.__file__).parent / "lib").glob("libgomp*"))
+    assert (team._openmp() is not None) == bool(libraries)
 
 
 class Scans(Dataset):
@@ -67,12 +112,16 @@ class Scans(Dataset):
         return bmru_scan(**self.inputs[i], backend="cpu")
 
 
-def use_the_pool():
+def use_threads(monkeypatch):
+    """torch's and the pool's, so that a forked child finds both gone."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(team, "_openmp", lambda: None)
+        bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
     torch.set_num_threads(before)
-    assert cpu._pool is not None
+    assert team._pool is not None
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
@@ -80,8 +129,8 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this plat
 
 @forks
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_bmru_scan_in_a_forked_data_loader_worker():
-    use_the_pool()
+def test_bmru_scan_in_a_forked_data_loader_worker(monkeypatch):
+    use_threads(monkeypatch)
     scans = Scans()
     loader = DataLoader(scans, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=30)
     for x, h in zip(scans.inputs, loader, strict=True):
@@ -89,8 +138,8 @@ def test_bmru_scan_in_a_forked_data_loader_worker():
 
 
 @forks
-def test_bmru_scan_in_a_forked_child():
-    use_the_pool()
+def test_bmru_scan_in_a_forked_child(monkeypatch):
+    use_threads(monkeypatch)
     scans = Scans()
     expected = bmru_scan(**scans.inputs[0], backend="portable")
     with warnings.catch_warnings():

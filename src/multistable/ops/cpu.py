@@ -8,8 +8,8 @@ States do not depend on the cuts. Gradients do, by their rounding, where a latch
 then formed part by part, so they repeat bit for bit with the same number of threads only. Which thread takes which part
 never matters.
 
-The kernels (``cpu_kernels.py``) release the GIL and run on plain threads, as many as torch uses. numba's own parallel
-loops would bring OpenMP along, by which a forked DataLoader worker is killed.
+The kernels (``cpu_kernels.py``) release the GIL and run on torch's own threads (``team.py``). numba's parallel loops
+would bring an OpenMP of their own along, by which a forked DataLoader worker is killed.
 
 Tensors are read in place whatever their strides of batch and time, so halves of a projection and time-major
 tensors cost no copy. The BMRU's forward compares bit patterns, so bfloat16 and float16, which numba does not know, move
@@ -17,10 +17,8 @@ half the bytes; their backward and the linear recurrence go through float32.
 """
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any
@@ -31,6 +29,7 @@ from torch import Tensor
 
 from multistable.ops import cpu_kernels as kernels
 from multistable.ops.precision import wide
+from multistable.ops.team import call_together
 
 __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
 
@@ -309,31 +308,7 @@ def _take(spans: list[Span], work: Callable[[int, Span], None]) -> None:
                 return
             work(p, span)
 
-    others = [_threads().submit(take) for _ in range(min(torch.get_num_threads(), len(spans)) - 1)]
-    take()
-    for other in others:
-        if not other.cancel():  # one that has not begun has nothing left to do
-            other.result()
-
-
-_pool: ThreadPoolExecutor | None = None
-
-
-def _threads() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="multistable")
-    return _pool
-
-
-def _forget_threads() -> None:
-    """A forked child has the pool but none of its threads."""
-    global _pool
-    _pool = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+    call_together(take, 1 if len(spans) == 1 else torch.get_num_threads())
 
 
 def _rows(x: Tensor | None, like: Tensor, dtype: torch.dtype | None = None) -> Rows:

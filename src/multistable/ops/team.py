@@ -1,0 +1,83 @@
+"""A function on several threads at once: torch's own where they can be had, else a pool.
+
+torch's matrix products run on the threads of its OpenMP library, which go on spinning for some milliseconds when a
+product is done. Threads beside them would share their cores, and a layer projects and scans in turns (docs/log.md has
+the times). So where torch brought GNU's library along, as its Linux builds do, the function is called, in Python, in a
+parallel region of that library: by those very threads.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["call_together"]
+
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_pool: ThreadPoolExecutor | None = None
+_forked = False
+
+
+def call_together(function: Callable[[], None], threads: int) -> None:
+    """Call ``function`` in up to ``threads`` threads, this one among them, and wait for all; raises what one raised."""
+    if threads == 1:
+        function()
+    elif _openmp() is None or _forked:
+        _call_in_pool(function, threads)
+    else:
+        _call_in_region(function, threads)
+
+
+def _call_in_region(function: Callable[[], None], threads: int) -> None:
+    errors: list[BaseException] = []
+
+    def body(_: int | None) -> None:  # ctypes would print an exception and go on
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    openmp = _openmp()
+    assert openmp is not None
+    openmp.GOMP_parallel(_Region(body), None, threads, 0)
+    if errors:
+        raise errors[0]
+
+
+def _call_in_pool(function: Callable[[], None], threads: int) -> None:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="multistable")
+    others = [_pool.submit(function) for _ in range(threads - 1)]
+    function()
+    for other in others:
+        if not other.cancel():  # one that has not begun has nothing left to do
+            other.result()
+
+
+@cache
+def _openmp() -> Any:
+    """The library of GNU's OpenMP that torch has loaded, or None."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return None
+    for path in sorted({line.split()[-1] for line in lines if "/torch/lib/libgomp" in line}):
+        library = ctypes.CDLL(path)
+        library.GOMP_parallel.argtypes = _Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
+        library.GOMP_parallel.restype = None
+        return library
+    return None
+
+
+def _after_fork() -> None:
+    """A forked child has the pool but none of its threads, and OpenMP does not survive a fork."""
+    global _pool, _forked
+    _pool, _forked = None, True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
