@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from multistable import BMRU, BMRUCell, Hybrid
 from multistable.models import ModelConfig, PositionConfig, build_model
-from multistable.models.build import build_linear
+from multistable.models.build import build_linear, spread
 
 T, H, N = 64, 8, 16
 POSITION = PositionConfig(T=T)
@@ -54,6 +54,24 @@ def test_timesteps_are_spread_evenly_and_differ_between_directions():
     for steps in (forward, backward):
         assert torch.equal(steps // (T // N), torch.arange(N))
     assert not torch.equal(forward, backward)
+
+
+def test_own_timesteps_lie_within_the_sequence():
+    """Float32 rounds the last of 2^23 - 1 + rand up in one of four draws."""
+    torch.manual_seed(0)
+    assert {spread(2**23, 5).max().item() for _ in range(8)} == {4}
+
+
+def test_own_timesteps_do_not_depend_on_the_default_dtype():
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        try:
+            torch.manual_seed(0)
+            found.append(spread(256, 784))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("cells", [("bmru", "bmru"), ("hybrid",), ("bmru", "lru", "gru")])
