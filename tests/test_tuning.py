@@ -118,9 +118,17 @@ def test_codes_that_do_not_fit_are_refused(layer, shape):
         layer.tune(torch.zeros(shape))
 
 
-def test_negative_tuning_is_refused():
-    with pytest.raises(ValueError, match="tuning must not be negative, got -1"):
-        PositionConfig(T=T, tuning=-1)
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"tuning": -1}, "tuning must not be negative, got -1"),
+        ({"scale": 0.0}, r"scale must be positive, got 0\.0"),
+        ({"T": 0, "longest": 17.0}, "T must be a positive integer, got 0"),
+    ],
+)
+def test_positions_that_no_unit_could_be_tuned_to_are_refused(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        PositionConfig(**{"T": T} | numbers)
 
 
 @pytest.mark.parametrize(("initial", "variance"), [("unit", 1), ("torch", 1 / 3)])

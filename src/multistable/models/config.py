@@ -43,10 +43,14 @@ class PositionConfig:
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
             raise ValueError(f"dim must be even and positive (a sine and a cosine per wavelength), got {self.dim!r}")
+        if self.T is not None:
+            check_sizes(1, T=self.T)
         if self.longest is None and self.T is None:
             raise ValueError("PositionConfig needs T (the length of the sequences) or longest, got neither")
         if not 0 < self.shortest < self.longest_wavelength:
             raise ValueError(f"shortest must lie between 0 and {self.longest_wavelength} steps, got {self.shortest!r}")
+        if not self.scale > 0:
+            raise ValueError(f"scale must be positive, got {self.scale!r}")
         if not self.tuning >= 0:
             raise ValueError(f"tuning must not be negative, got {self.tuning!r}")
 
