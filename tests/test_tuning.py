@@ -161,6 +161,14 @@ def test_beta_bias_moves_the_thresholds_alone(make_cell):
     assert torch.equal(before[n:] + 4.0, after[n:])
 
 
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_beta_bias_without_a_bias_is_refused(make_cell):
+    with pytest.raises(ValueError, match=r"beta_bias must be 0 for units without a bias, got 4\.0"):
+        make_cell(6, 8, bias=False, beta_bias=4.0)
+    with pytest.raises(ValueError, match="beta_bias must be finite, got nan"):
+        make_cell(6, 8, beta_bias=math.nan)
+
+
 def test_a_large_beta_bias_holds_from_the_start():
     rnn = BMRU(6, 8, beta_bias=4.0, batch_first=True)
     h_0 = torch.randn(1, 3, 8)

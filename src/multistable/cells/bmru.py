@@ -32,6 +32,13 @@ def check_alpha_surr(alpha_surr: float) -> None:
         raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
 
 
+def check_beta_bias(beta_bias: float, bias: bool) -> None:
+    if not math.isfinite(beta_bias):
+        raise ValueError(f"beta_bias must be finite, got {beta_bias!r}")
+    if beta_bias != 0 and not bias:
+        raise ValueError(f"beta_bias must be 0 for units without a bias, got {beta_bias!r}")
+
+
 class BMRU(Recurrent):
     r"""A multi-layer bistable memory recurrent unit, called like :class:`torch.nn.GRU`.
 
@@ -133,6 +140,7 @@ class BMRU(Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
         check_alpha_surr(alpha_surr)
+        check_beta_bias(beta_bias, bias)
         self.alpha_surr = alpha_surr
         self.beta_bias = beta_bias
         self.make_layers(device, dtype)
@@ -259,6 +267,7 @@ class BMRUCell(nn.Module):
         super().__init__()
         check_sizes(1, input_size=input_size, hidden_size=hidden_size)
         check_alpha_surr(alpha_surr)
+        check_beta_bias(beta_bias, bias)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
@@ -289,4 +298,5 @@ class BMRUCell(nn.Module):
         words = [f"{self.input_size}, {self.hidden_size}"]
         words += ["bias=False"] if not self.bias else []
         words += [f"alpha_surr={self.alpha_surr!r}"] if self.alpha_surr != 1.0 else []
+        words += [f"beta_bias={self.beta_bias!r}"] if self.beta_bias != 0.0 else []
         return ", ".join(words)
