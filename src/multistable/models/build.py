@@ -56,8 +56,8 @@ def build_block(name: str, config: ModelConfig) -> Block:
 def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
     """A linear map; with ``initial="unit"`` what comes out has the variance of what goes in.
 
-    Of torch's own a third is left, a 27th behind three: a model of one block stayed at chance on Pathfinder's easy
-    images that learns within two epochs this way (docs/log.md).
+    Of torch's own a third is left, a 27th behind three: with those, a model of one block stayed at chance on
+    Pathfinder's easy images that learns within two epochs with these and a slower start (docs/log.md).
     """
     layer = nn.Linear(D, H)
     if config.initial == "unit":
