@@ -233,3 +233,5 @@ def test_alpha_is_learnable_and_starts_at_one():
 def test_repr_names_what_differs_from_the_defaults():
     assert repr(BMRU(3, 5, num_layers=2, backend="portable")) == "BMRU(3, 5, num_layers=2, backend='portable')"
     assert repr(BMRUCell(3, 5, bias=False)) == "BMRUCell(3, 5, bias=False)"
+    for kind in (BMRU, BMRUCell):
+        assert repr(kind(3, 5, beta_bias=4.0)) == f"{kind.__name__}(3, 5, beta_bias=4.0)"

@@ -287,6 +287,22 @@ def test_compiles_as_one_graph(cell):
         assert_close(a, b)
 
 
+def test_exports_with_dynamic_batch_and_length():
+    """The sinusoids are an operator in the exported program, and follow its length."""
+    model = make(cells=("bmru", "hybrid"))
+    sizes = {0: torch.export.Dim("B", min=2, max=64), 1: torch.export.Dim("T", min=2, max=512)}
+    program = torch.export.export(model, (random_input(),), dynamic_shapes=(sizes,))
+    assert torch.ops.multistable.sinusoids.default in {node.target for node in program.graph.nodes}
+    for B, T in ((3, 11), (5, 33)):
+        x = torch.randn(B, T, 2, dtype=torch.float64)
+        assert_close(program.module()(x)[0], model(x)[0])
+
+
+def test_sinusoids_are_a_sound_operator():
+    for counts in (torch.arange(12).view(3, 4), torch.arange(4).expand(3, 4), torch.zeros(2, 0, dtype=torch.int64)):
+        torch.library.opcheck(torch.ops.multistable.sinusoids.default, (counts, 6, 2.5, 40.0, 4.0))
+
+
 def test_dropout_only_in_training():
     model, x = make(dropout=0.5), random_input()
     assert torch.equal(model(x)[0], model(x)[0])
@@ -342,10 +358,10 @@ def test_every_cell_gets_the_options_it_takes(name):
     ring = LRUConfig(r_min=0.25, r_max=0.5, theta_max=0.75)
     position = PositionConfig(dim=6, T=10)
     sizes = {"d_input": 1, "d_output": 1, "d_model": 8, "d_state": 4}
-    config = ModelConfig((name,), **sizes, alpha_surr=0.5, lru=ring, position=position)
+    config = ModelConfig((name,), **sizes, alpha_surr=0.5, beta_bias=2.0, lru=ring, position=position)
     cell = build_cell(name, config)
     parts = [cell, *cell.children()] if name != "hybrid" else [cell, cell.bmru[0], cell.lru[0]]
-    offered = {"alpha_surr": 0.5, "r_min": 0.25, "r_max": 0.5, "theta_max": 0.75, "position_size": 6}
+    offered = {"alpha_surr": 0.5, "beta_bias": 2.0, "r_min": 0.25, "r_max": 0.5, "theta_max": 0.75, "position_size": 6}
     for option, value in offered.items():
         found = [getattr(part, option) for part in parts if hasattr(part, option)]
         assert found == [value] * len(found), option

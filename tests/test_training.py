@@ -72,6 +72,7 @@ def test_the_result_says_what_where_and_how_long(tmp_path):
     assert result["run"] == run.to_dict() == json.loads((folder / "run.json").read_text())
     assert result["seconds"] > 0
     assert result["machine"]["device"] == "cpu"
+    assert result["options"] == {"graph": False, "compiled": False}, "what was done, not what was asked"
     assert {"python", "torch", "multistable", "commit"} <= result["machine"].keys()
     assert result["parameters"] == sum(p.numel() for p in build_model(run.model).parameters())
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from multistable import BMRU, BMRUCell, Hybrid
 from multistable.models import ModelConfig, PositionConfig, build_model
-from multistable.models.build import build_linear
+from multistable.models.build import build_linear, spread
 
 T, H, N = 64, 8, 16
 POSITION = PositionConfig(T=T)
@@ -56,6 +56,24 @@ def test_timesteps_are_spread_evenly_and_differ_between_directions():
     assert not torch.equal(forward, backward)
 
 
+def test_own_timesteps_lie_within_the_sequence():
+    """Float32 rounds the last of 2^23 - 1 + rand up in one of four draws."""
+    torch.manual_seed(0)
+    assert {spread(2**23, 5).max().item() for _ in range(8)} == {4}
+
+
+def test_own_timesteps_do_not_depend_on_the_default_dtype():
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        try:
+            torch.manual_seed(0)
+            found.append(spread(256, 784))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("cells", [("bmru", "bmru"), ("hybrid",), ("bmru", "lru", "gru")])
 def test_nothing_else_changes(cells):
     plain, tuned = (make(cells, PositionConfig(T=T, tuning=tuning)).state_dict() for tuning in (0.0, 8.0))
@@ -100,9 +118,17 @@ def test_codes_that_do_not_fit_are_refused(layer, shape):
         layer.tune(torch.zeros(shape))
 
 
-def test_negative_tuning_is_refused():
-    with pytest.raises(ValueError, match="tuning must not be negative, got -1"):
-        PositionConfig(T=T, tuning=-1)
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"tuning": -1}, "tuning must not be negative, got -1"),
+        ({"scale": 0.0}, r"scale must be positive, got 0\.0"),
+        ({"T": 0, "longest": 17.0}, "T must be a positive integer, got 0"),
+    ],
+)
+def test_positions_that_no_unit_could_be_tuned_to_are_refused(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        PositionConfig(**{"T": T} | numbers)
 
 
 @pytest.mark.parametrize(("initial", "variance"), [("unit", 1), ("torch", 1 / 3)])
@@ -133,6 +159,14 @@ def test_beta_bias_moves_the_thresholds_alone(make_cell):
     n = len(before) // 2
     assert torch.equal(before[:n], after[:n])
     assert torch.equal(before[n:] + 4.0, after[n:])
+
+
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_beta_bias_without_a_bias_is_refused(make_cell):
+    with pytest.raises(ValueError, match=r"beta_bias must be 0 for units without a bias, got 4\.0"):
+        make_cell(6, 8, bias=False, beta_bias=4.0)
+    with pytest.raises(ValueError, match="beta_bias must be finite, got nan"):
+        make_cell(6, 8, beta_bias=math.nan)
 
 
 def test_a_large_beta_bias_holds_from_the_start():

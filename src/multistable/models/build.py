@@ -5,7 +5,7 @@ import inspect
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from multistable.cells import BMRU, Recurrent, find_cell
 from multistable.models.block import Block, ReadOut
@@ -56,8 +56,8 @@ def build_block(name: str, config: ModelConfig) -> Block:
 def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
     """A linear map; with ``initial="unit"`` what comes out has the variance of what goes in.
 
-    Of torch's own a third is left, a 27th behind three: a model of one block stayed at chance on Pathfinder's easy
-    images that learns within two epochs this way (docs/log.md).
+    Of torch's own a third is left, a 27th behind three: with those, a model of one block stayed at chance on
+    Pathfinder's easy images that learns within two epochs with these and a slower start (docs/log.md).
     """
     layer = nn.Linear(D, H)
     if config.initial == "unit":
@@ -67,10 +67,15 @@ def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
 
 def tune(cell: BMRU, encoding: PositionEncoding, position: PositionConfig) -> None:
     """Give each unit a timestep of its own, those of a direction spread over all T at random, one in each T / N."""
-    N, T = cell.hidden_size, position.timesteps
-    steps = torch.stack([((torch.arange(N) + torch.rand(N)) * (T / N)).long() for _ in cell.suffixes])
+    steps = torch.stack([spread(cell.hidden_size, position.timesteps) for _ in cell.suffixes])
     # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
     cell.tune(encoding(steps, torch.float32), position.tuning / position.scale**2)
+
+
+def spread(N: int, T: int) -> Tensor:
+    """``[N]``, timesteps from 0 to T - 1 in increasing order: a random one of each stretch of T / N."""
+    # Not in torch's default dtype: bfloat16 does not tell 255 from 255.5. Float32 may still round the last one up to T.
+    return ((torch.arange(N) + torch.rand(N, dtype=torch.float32)) * (T / N)).long().clamp(max=T - 1)
 
 
 def build_cell(name: str, config: ModelConfig) -> Recurrent:

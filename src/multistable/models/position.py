@@ -29,11 +29,17 @@ def wavelengths(
     return shortest * torch.pow(longest / shortest, exponents)
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """In float32 a million steps of wavelength 2.5 would be off by 0.1 rad: phases need float64, where there is any."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def sinusoids(counts: Tensor, dim: int, shortest: float, longest: float, scale: float) -> Tensor:
-    """``counts [...]`` -> ``[..., dim]``, in float64 where there is any: see :class:`PositionEncoding`."""
-    # In float32 a million steps of wavelength 2.5 would be off by 0.1 rad: phases need float64. It is all computed
-    # where the counts are, because a copy from the host cannot be part of a CUDA graph.
-    wide = torch.float32 if counts.device.type == "mps" else torch.float64
+    """``counts [...]`` -> ``[..., dim]`` in the widest dtype: see :class:`PositionEncoding`.
+
+    All computed where the counts are, because a copy from the host cannot be part of a CUDA graph.
+    """
+    wide = widest(counts.device)
     t = counts[..., None].to(wide)
     phase = 2 * math.pi * torch.remainder(t / wavelengths(dim, shortest, longest, t.device, wide), 1.0)
     return scale * torch.cat([phase.sin(), phase.cos()], dim=-1)
@@ -44,8 +50,7 @@ _sinusoids = torch.library.custom_op("multistable::sinusoids", sinusoids, mutate
 
 @_sinusoids.register_fake
 def _(counts: Tensor, dim: int, shortest: float, longest: float, scale: float) -> Tensor:
-    wide = torch.float32 if counts.device.type == "mps" else torch.float64
-    return counts.new_empty((*counts.shape, dim), dtype=wide)
+    return counts.new_empty((*counts.shape, dim), dtype=widest(counts.device))
 
 
 class PositionEncoding(nn.Module):

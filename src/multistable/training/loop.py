@@ -43,7 +43,8 @@ class OutOfTimeError(RuntimeError):
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is computed: nothing here is meant to change its numbers beyond rounding."""
+    """How a run is computed: nothing here is meant to change its numbers beyond rounding, but for ``compiled``, which
+    draws other random numbers for dropout."""
 
     device: str = "auto"
     graph: bool = True
