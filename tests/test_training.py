@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from multistable.models import SequenceModel, build_model
+from multistable.paper.experiments import plan
 from multistable.tasks import CopyFirst, Samples
 from multistable.training import NonFiniteLossError, Schedule, train_run
 from multistable.training.diagnose import first_bad_layer
 from multistable.training.evaluate import Evaluator, evaluate_stream
+from multistable.training.loop import worth_compiling
 from multistable.training.optim import build_optimizer
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -95,6 +97,20 @@ def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
     exported = SequenceModel.from_pretrained(folder_of(run, tmp_path) / "model")
     found = Evaluator(run.task, exported, 20, "float32", ALONE)(run.task.samples("test", run.seed))
     assert found.score == best["test_mse"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "configuration", "expected"),
+    [
+        (True, "bmru-2-blocks", True),
+        (True, "bmru-T300", True),
+        (True, "bmru-T100", False),
+        (False, "bmru-2-blocks", False),
+    ],
+)
+def test_long_runs_are_compiled(graph, configuration, expected):
+    [run] = [experiment.run for experiment in plan() if experiment.configuration == configuration]
+    assert worth_compiling(graph, 54_000 * run.epochs * run.task.length) == expected
 
 
 def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path):

@@ -83,8 +83,10 @@ def test_nothing_else_changes(cells):
     assert changed == {f"blocks.{i}{part}{name}_ih_l0" for i, part in blocks for name in ("weight", "bias")}
 
 
-def test_without_a_length_the_longest_wavelength_says_how_many():
-    assert PositionConfig(longest=2 * T).timesteps == T == PositionConfig(T=T, longest=17.0).timesteps
+def test_tuning_needs_the_timesteps():
+    with pytest.raises(ValueError, match="PositionConfig needs T, the timesteps that BMRU units get"):
+        PositionConfig(longest=2.0 * T)
+    assert PositionConfig(longest=2.0 * T, tuning=0).longest_wavelength == PositionConfig(T=T).longest_wavelength
 
 
 @pytest.mark.parametrize(("tuning", "learns"), [(8.0, True), (0.0, False)])

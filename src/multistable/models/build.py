@@ -67,7 +67,8 @@ def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
 
 def tune(cell: BMRU, encoding: PositionEncoding, position: PositionConfig) -> None:
     """Give each unit a timestep of its own, those of a direction spread over all T at random, one in each T / N."""
-    steps = torch.stack([spread(cell.hidden_size, position.timesteps) for _ in cell.suffixes])
+    assert position.T is not None
+    steps = torch.stack([spread(cell.hidden_size, position.T) for _ in cell.suffixes])
     # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
     cell.tune(encoding(steps, torch.float32), position.tuning / position.scale**2)
 

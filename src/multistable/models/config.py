@@ -39,8 +39,7 @@ class PositionConfig:
     """Each BMRU unit starts with one of the T timesteps as its own, at which alone it writes
     (:meth:`~multistable.BMRU.tune`): its threshold is ``tuning * sum(1 - cos(2 pi (t - own) / wavelength))``. It takes
     wavelengths enough to tell timesteps apart: at T = 784 the least threshold elsewhere is 19 with ``dim`` 16, 2.5 with
-    8 and 0.002 with 4, where candidates are about 0.6. Without ``T`` the timesteps are those of half the longest
-    wavelength: units beyond the end of a sequence never write. 0 for the initialisation of a BMRU without positions."""
+    8 and 0.002 with 4, where candidates are about 0.6. 0 for the initialisation of a BMRU without positions."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
@@ -55,15 +54,14 @@ class PositionConfig:
             raise ValueError(f"scale must be positive, got {self.scale!r}")
         if not self.tuning >= 0:
             raise ValueError(f"tuning must not be negative, got {self.tuning!r}")
+        if self.tuning > 0 and self.T is None:
+            raise ValueError(
+                "PositionConfig needs T, the timesteps that BMRU units get as their own, unless tuning is 0"
+            )
 
     @property
     def longest_wavelength(self) -> float:
         return 2.0 * (self.T or 0) if self.longest is None else self.longest
-
-    @property
-    def timesteps(self) -> int:
-        """``T``, or as many as it would be with this longest wavelength."""
-        return math.ceil(self.longest_wavelength / 2) if self.T is None else self.T
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,6 @@ from multistable.training.stepper import Stepper, autocast
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
 LOOK_SECONDS = 0.5  # how often loss and metric are read while an epoch runs: reading waits for the GPU
-WORTH_COMPILING = 1e9
-"""Timesteps of a run, all epochs together. Compiled, two blocks of 256 units train 64 million of them per second
-instead of 42 (H200), which saves 8 s in a billion; compiling takes 6 to 20 s at first and 4 s with a warm cache."""
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
 
 
@@ -59,12 +56,23 @@ class Options:
     """When ``time.perf_counter()`` gets there, training stops with a checkpoint (one process only)."""
 
 
+def worth_compiling(graph: bool, timesteps: int) -> bool:
+    """Whether a run of so many timesteps, all epochs together, gains by being compiled.
+
+    Compiled, two blocks of 256 units train 64 million of them per second instead of 42 (H200), which saves 8 s in a
+    billion; compiling takes 6 to 20 s at first and 4 s with a warm cache, which the next seed finds. Without a graph
+    launching the kernels takes longer than computing them.
+    """
+    return graph and timesteps >= 1e9
+
+
 def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict[str, Any]:
     """Train a run in its folder under ``out``, or finish what an earlier call began; returns its result.
 
     The folder holds ``run.json``, ``metrics.jsonl`` (a line per epoch), ``last.safetensors``, ``best.safetensors``
     (best on the validation set) and in the end ``model`` (the best, for ``SequenceModel.from_pretrained``) and
     ``result.json``; a run that has one is not computed again. Raises :class:`OutOfTimeError` at ``options.deadline``.
+    A compiled run starts with ``torch.compiler.reset()``: what else was compiled in this process is compiled again.
     """
     options = options or Options()
     folder = results.folder_of(run, Path(out))
@@ -96,8 +104,8 @@ class Training:
         self.steps_per_epoch = len(self.train_set) // run.batch_size
         self.check_batch_size()
         self.graph = device.type == "cuda" and options.graph and processes.count == 1
-        long = self.steps_per_epoch * run.epochs * run.batch_size * run.task.length >= WORTH_COMPILING
-        self.compiled = self.graph and long if options.compiled is None else options.compiled
+        timesteps = self.steps_per_epoch * run.epochs * run.batch_size * run.task.length
+        self.compiled = worth_compiling(self.graph, timesteps) if options.compiled is None else options.compiled
         self.stepper = Stepper(
             run.task,
             self.model,
