@@ -173,21 +173,21 @@ def grid(base: Preset, level: str, widths: Iterable[int], seed: int, scale: Scal
         for blocks in DEPTHS:
             chosen = replace(base, task=replace(base.task, level=level), d_state=width)
             run = make_run(chosen, ("bmru",) * blocks, seed=seed, precision=precision(scale))
-            run = run if scale == "paper" else with_slow_start(run)
+            run = run if scale == "paper" else for_epochs(run, run.epochs)
             found.append(Experiment(f"{level}-{blocks}-block{'s' if blocks > 1 else ''}-{width}", run))
     return found
 
 
 def shortened(experiment: Experiment) -> Experiment:
     """With fewer epochs."""
-    run = with_slow_start(replace(experiment.run, epochs=SHORT_EPOCHS))
+    run = for_epochs(experiment.run, SHORT_EPOCHS)
     return replace(experiment, configuration=f"{experiment.configuration}-{SHORT_EPOCHS}-epochs", run=run)
 
 
-def with_slow_start(run: Run) -> Run:
-    """Half of the epochs are warm-up: at a rate of 1e-3 from the second epoch on nothing was learnt (the paper gets
+def for_epochs(run: Run, epochs: int) -> Run:
+    """Few epochs, half of them warm-up: at a rate of 1e-3 from the second epoch on nothing was learnt (the paper gets
     there after ten)."""
-    return replace(run, schedule=replace(run.schedule, warmup_epochs=run.epochs / 2))
+    return replace(run, epochs=epochs, schedule=replace(run.schedule, warmup_epochs=epochs / 2))
 
 
 FIGURES: dict[str, Callable[[Scale, int], list[Experiment]]] = {
