@@ -95,8 +95,8 @@ def nothing_yet(axis: Axes) -> None:
 
 def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
     """Test error of both cells on copy-first-input at the two lengths, on a logarithmic axis. Filled: the last epoch;
-    open: the weights that were best on the validation set. The LRU once more without weight decay on eigenvalues, norms
-    and biases. Dotted: always answering 0."""
+    open: the weights that were best on the validation set. The LRU twice more: without weight decay on eigenvalues,
+    norms and biases, and with linear maps whose first weights keep the variance. Dotted: always answering 0."""
     planned = experiments.copy_first(scale)
     results = Results(records, planned)
     figure, axes = panels(1, 1, 6.2, 3.2)
@@ -105,8 +105,8 @@ def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
         cell = CELLS[experiment.run.model.cells[0]]
         for value, shift, filled in ((score("last"), -0.12, True), (score("best"), 0.12, False)):
             mark(axis, x + shift, results.of(experiment.configuration, value), COLOURS[cell], filled)
-        usual = "\nusual decay" if experiment.run.decay.reading == "usual" else ""
-        ticks.append(f"{cell}\nT = {experiment.run.task.length}{usual}")
+        T, *variant = experiment.configuration.split("-")[1:]
+        ticks.append(f"{cell}\n{T.replace('T', 'T = ')}\n{' '.join(variant)}".rstrip())
     if results.seeds:
         axis.set_yscale("log")
     else:
@@ -187,8 +187,7 @@ def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float
 
 def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
     """Test accuracy of BMRU on Pathfinder after the last epoch, against the units per direction, for 1, 2 and 3 blocks;
-    hard and easy images. Behind the name of the images the number of
-    epochs; dashed: shortened runs. Dotted: guessing."""
+    hard and easy images, and how many epochs. Dashed: shortened runs; dotted: guessing."""
     planned = experiments.pathfinder(scale)
     results = Results(records, planned)
     longest = max(experiment.run.epochs for experiment in planned)
@@ -203,7 +202,7 @@ def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
             }
             end = curve(axis, line, colour, "-" if epochs == longest else DASHED)
             if end is not None:
-                ends.append((end, f"{level}, {epochs}", colour))
+                ends.append((end, f"{level}\n{epochs} ep.", colour))
         widths = sorted({e.run.model.d_state for e in planned})
         axis.set_xscale("log", base=2)
         axis.set(xticks=widths, xticklabels=widths, xlim=(widths[0] / 1.3, widths[-1] * 1.3), ylim=(45, 101))
