@@ -117,6 +117,7 @@ class BMRU(Recurrent):
         (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
+    parallel = True
     takes_position = True
     options: ClassVar[dict[str, Any]] = {"alpha_surr": 1.0, "beta_bias": 0.0}
 

@@ -43,6 +43,7 @@ class Hybrid(Recurrent):
         (torch.Size([5, 3, 30]), torch.Size([1, 3, 30]))
     """
 
+    parallel = True
     takes_position = True
     has_skip = True
     options: ClassVar[dict[str, Any]] = {"position_size": 0}

@@ -56,6 +56,7 @@ class HysteresisMRU(Driven):
         (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
+    parallel = True
     takes_position = True
     options: ClassVar[dict[str, Any]] = {"alpha_surr": 1.0, "max_gain": 10.0}
 

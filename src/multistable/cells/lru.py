@@ -59,6 +59,7 @@ class LRU(Recurrent):
     """
 
     has_skip = True
+    parallel = True
     options: ClassVar[dict[str, Any]] = {"bias": False, "r_min": 0.0, "r_max": 0.99, "theta_max": 2 * math.pi}
 
     def __init__(

@@ -29,7 +29,7 @@ class MinGRU(Recurrent):
     The authors' other variant passes candidates through a positive function :math:`g` so that the scan can run on
     logarithms. The scan here needs none, so candidates may be negative, as in the equations above.
 
-    Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr``.
+    Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``beta_bias``.
 
     Attributes:
         weight_ih_l[k]: ``[2N, D]``: ``W_z`` over ``W_h``. bias_ih_l[k]: ``[2N]``. Both start as in ``nn.Linear``.
@@ -40,6 +40,8 @@ class MinGRU(Recurrent):
         >>> output.shape, h_n.shape
         (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
+
+    parallel = True
 
     def __init__(
         self,

@@ -42,6 +42,8 @@ class Recurrent(nn.Module):
 
     takes_position: ClassVar[bool] = False
     """Whether a position encoding helps this cell: blocks then add one to its input."""
+    parallel: ClassVar[bool] = False
+    """Whether all timesteps are computed at once. A loop over them torch.compile would unroll, 0.1 s per step."""
     has_skip: ClassVar[bool] = False
     """Whether the cell's read-out includes a multiple of its input, ``skip * x``."""
     options: ClassVar[dict[str, Any]] = {}

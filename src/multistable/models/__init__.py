@@ -9,8 +9,10 @@ read-out                  A matrix without bias: the GLU's linear map follows at
 GLU                       A linear map from H to 2H, then ``a * sigmoid(b)``: without the map half of H would be lost.
 skip                      ``skip * norm(x)`` with ``skip ~ N(0, 1)`` where a part of the cell is an LRU (its ``D``). The
                           BMRU's equations have none.
-initialisation            That of ``nn.Linear`` for every matrix (the prototype learned with it), alpha = 1; for the LRU
-                          that of Orvieto et al., read-out included: N(0, 1 / (number of complex features)).
+initialisation            Linear maps between the cells: variance 1 / (number of inputs), or ``nn.Linear``'s, a third of
+                          it (``initial``). BMRU: ``nn.Linear``'s, alpha = 1, and ``beta_bias``; with positions each
+                          unit starts with a timestep of its own (``PositionConfig.tuning``). LRU: that of Orvieto et
+                          al., read-out included: N(0, 1 / (number of complex features)).
 initial state             Zero, between the two stable states: a unit that was never written says so.
 hybrid                    d_state / 2 bistable and d_state / 2 complex linear units (the paper's division); read-outs
                           are summed, each part with a matrix of its own, because weight decay differs.

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multistable.cells import Recurrent
 from multistable.files import write_atomically
 from multistable.machine import describe
-from multistable.models import build_model
+from multistable.models import SequenceModel, build_model
 from multistable.tasks import Samples
 from multistable.tasks.seeds import derive, generator
 from multistable.training import checkpoint, results
@@ -56,14 +57,15 @@ class Options:
     """When ``time.perf_counter()`` gets there, training stops with a checkpoint (one process only)."""
 
 
-def worth_compiling(graph: bool, timesteps: int) -> bool:
+def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
     """Whether a run of so many timesteps, all epochs together, gains by being compiled.
 
     Compiled, two blocks of 256 units train 64 million of them per second instead of 42 (H200), which saves 8 s in a
-    billion; compiling takes 6 to 20 s at first and 4 s with a warm cache, which the next seed finds. Without a graph
-    launching the kernels takes longer than computing them.
+    billion; compiling took 6 to 20 s, and about 4 s where one like it had been compiled before, as the next seed finds
+    it. Without a graph launching the kernels takes longer than computing them.
     """
-    return graph and timesteps >= 1e9
+    parallel = all(cell.parallel for cell in model.modules() if isinstance(cell, Recurrent))
+    return graph and parallel and timesteps >= 1e9
 
 
 def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict[str, Any]:
@@ -105,7 +107,9 @@ class Training:
         self.check_batch_size()
         self.graph = device.type == "cuda" and options.graph and processes.count == 1
         timesteps = self.steps_per_epoch * run.epochs * run.batch_size * run.task.length
-        self.compiled = worth_compiling(self.graph, timesteps) if options.compiled is None else options.compiled
+        self.compiled = options.compiled
+        if self.compiled is None:
+            self.compiled = worth_compiling(self.graph, self.model, timesteps)
         self.stepper = Stepper(
             run.task,
             self.model,

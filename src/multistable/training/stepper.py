@@ -32,7 +32,7 @@ def warm_up(function: Callable[[], object]) -> None:
     torch.cuda.current_stream().wait_stream(side)
 
 
-def compile_anew(model: SequenceModel) -> Callable:
+def compile_anew(model: Callable) -> Callable:
     """Compiled for the shapes of this run, with the numbers of the model that is not compiled, to rounding.
 
     Unless told to round where the model rounds, the compiler keeps float32 between operations that it fuses. A model
