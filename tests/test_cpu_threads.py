@@ -93,6 +93,13 @@ def test_threads_are_torchs_own():
     assert (team._openmp() is not None) == bool(libraries)
 
 
+def test_the_library_is_found_in_a_folder_with_spaces():
+    line = "7f1c2a000000-7f1c2a02e000 r-xp 00000000 fd:01 131090                     "
+    path = "/home/some one/my env/torch/lib/libgomp.so.1"
+    assert team._find(f"{line}/usr/lib/libc.so.6\n{line}{path}\n{line}[heap]\n") == path
+    assert team._find(f"{line}/usr/lib/libgomp.so.1\n") is None
+
+
 class Scans(Dataset):
     """Each item is a scan made in the worker, on two threads of the backend's own pool.
 

@@ -18,6 +18,7 @@ TOUR = (
     "ops/reference.py",
     "ops/portable.py",
     "ops/cpu.py",
+    "ops/team.py",
     "ops/fused.py",
     "ops/triton_latch.py",
     "ops/triton_latch_backward.py",

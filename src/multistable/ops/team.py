@@ -62,15 +62,20 @@ def _call_in_pool(function: Callable[[], None], threads: int) -> None:
 def _openmp() -> Any:
     """The library of GNU's OpenMP that torch has loaded, or None."""
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
+        path = _find(Path("/proc/self/maps").read_text())
     except OSError:
         return None
-    for path in sorted({line.split()[-1] for line in lines if "/torch/lib/libgomp" in line}):
-        library = ctypes.CDLL(path)
-        library.GOMP_parallel.argtypes = _Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
-        library.GOMP_parallel.restype = None
-        return library
-    return None
+    if path is None:
+        return None
+    library = ctypes.CDLL(path)
+    library.GOMP_parallel.argtypes = _Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
+    library.GOMP_parallel.restype = None
+    return library
+
+
+def _find(maps: str) -> str | None:
+    """The library's path, the sixth field of its lines, which may have spaces."""
+    return next((line.split(maxsplit=5)[5] for line in maps.splitlines() if "/torch/lib/libgomp" in line), None)
 
 
 def _after_fork() -> None:
