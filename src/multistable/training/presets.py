@@ -1,8 +1,10 @@
 """The runs that the command line starts from: each task at three scales. ``paper`` is the paper's tables."""
 
+import inspect
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from multistable.cells.named import find_cell
 from multistable.models import ModelConfig, PositionConfig
 from multistable.tasks import MNIST, CopyFirst, HoldBit, Pathfinder, Task
 from multistable.training.config import Run, Schedule
@@ -32,6 +34,7 @@ class Preset:
     """Dimensions of the position encoding, for the cells that take one; 0 for none."""
     bidirectional: bool = False
     beta_bias: float = 0.0
+    """For the cells that have thresholds; a run of others does not mention it."""
     initial: Literal["unit", "torch"] = "unit"
 
 
@@ -48,7 +51,7 @@ PRESETS: dict[tuple[str, Scale], Preset] = {
     ("copy-first", "small"): Preset(
         CopyFirst(50, 1.0, 8_000, 2_000), 2, 64, 64, 15, 64, SHORT, beta_bias=4.0, initial="torch"
     ),
-    ("copy-first", "paper"): Preset(CopyFirst(), 2, 256, 256, 100, 256, PAPER, initial="torch"),
+    ("copy-first", "paper"): Preset(CopyFirst(), 2, 256, 256, 100, 256, PAPER, beta_bias=4.0, initial="torch"),
     # Table "Training parameters used in section Permuted sequential MNIST".
     ("mnist", "smoke"): Preset(MNIST(0, True, 320, 100), 1, 16, 16, 2, 32, SHORT, 16),
     ("mnist", "small"): Preset(MNIST(0, True, 4_000, 1_000), 2, 64, 64, 8, 64, SHORT, 16),
@@ -85,9 +88,13 @@ def make_run(chosen: Preset, cells: tuple[str, ...], dropout: float = 0.0, **cha
         pooling=task.pooling,
         position=position,
         bidirectional=chosen.bidirectional,
-        beta_bias=chosen.beta_bias,
+        beta_bias=chosen.beta_bias if any(has_thresholds(name) for name in cells) else 0.0,
         initial=chosen.initial,
         dropout=dropout,
     )
     schedule = replace(chosen.schedule, warmup_epochs=chosen.epochs / 10)
     return Run(task, model, epochs=chosen.epochs, batch_size=chosen.batch_size, schedule=schedule, **changes)
+
+
+def has_thresholds(name: str) -> bool:
+    return "beta_bias" in inspect.signature(find_cell(name)[0]).parameters
