@@ -112,6 +112,16 @@ def test_mean_and_spread_are_those_of_the_seeds(whole):
     assert TRAINED["copy-300-bmru"].measure(records([2])).finding.measured == "BMRU 0.003"
 
 
+@pytest.mark.parametrize(
+    ("id", "name", "other"), [("copy-300-lru", "lru-T300", 2e-4), ("copy-300-bmru", "bmru-T300", 0.3)]
+)
+def test_learning_is_a_matter_of_every_seed(id, name, other, whole):
+    """The means of four runs as usual and of one that is not would still say that the claim holds."""
+    one_differs = [r for r in whole if r.name != f"{name}-seed3"] + records([3], scores=SCORES | {name: other})
+    measured = TRAINED[id].measure(one_differs)
+    assert (measured.verdict, measured.finding.seeds) == ("not held", (0, 1, 2, 3, 4))
+
+
 def test_a_failed_run_is_no_measurement_and_is_named(whole):
     failed = [
         replace(r, metrics={}, tests=[], failure="NaN in epoch 3") if r.name == "bmru-T300-seed1" else r for r in whole

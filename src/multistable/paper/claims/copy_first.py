@@ -1,7 +1,8 @@
 """Claims on copy-first-input and its generalisation (section 5.2): read from results.
 
 The error is the mean squared error; always answering 0 gives 1. Thresholds, fixed when these runs had one seed:
-a model that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is twice the error and more,
+a model that *learns* has at most 0.1, one that *does not* at least 0.5, with every seed (a mean of 0.5 may be that of a
+model that learnt and one that did not); *degrades* is twice the error and more,
 *unaffected* at most 1.1 times (1.25 for parts of a test set, which are small); *much more resilient* is half the error
 and less.
 """
@@ -40,18 +41,18 @@ def listed(scores: Scores) -> str:
 
 
 def learned(scores: Scores) -> tuple[bool, str]:
-    return all(fmean(values) <= LEARNS for values in scores.values()), listed(scores)
+    return all(max(values) <= LEARNS for values in scores.values()), listed(scores)
 
 
 def failed(scores: Scores) -> tuple[bool, str]:
-    return all(fmean(values) >= FAILS for values in scores.values()), listed(scores)
+    return all(min(values) >= FAILS for values in scores.values()), listed(scores)
 
 
 @claim(
     "copy-100-both",
     "At T = 100 both cells learn to copy the first input",
     "sec. 5.2, fig. 8",
-    f"test error of the last epoch: at most {LEARNS:g} for both",
+    f"test error of the last epoch: at most {LEARNS:g} for both, with every seed",
 )
 def copy_100_both(records: Sequence[Record]) -> Finding:
     return compare(records, TASK, ["bmru-T100", "lru-T100"], learned)
@@ -61,7 +62,7 @@ def copy_100_both(records: Sequence[Record]) -> Finding:
     "copy-300-bmru",
     "At T = 300 BMRU learns",
     "sec. 5.2, fig. 8",
-    f"test error of the last epoch: at most {LEARNS:g}",
+    f"test error of the last epoch: at most {LEARNS:g} with every seed",
 )
 def copy_300_bmru(records: Sequence[Record]) -> Finding:
     return compare(records, TASK, ["bmru-T300"], learned)
@@ -71,7 +72,8 @@ def copy_300_bmru(records: Sequence[Record]) -> Finding:
     "copy-300-lru",
     "At T = 300 LRU does not learn, by its last epoch",
     "sec. 5.2, fig. 8",
-    f"test error of the last epoch, torch's initialisation, weight decay by the paper's words: at least {FAILS:g}",
+    f"test error of the last epoch, torch's initialisation, weight decay by the paper's words: at least {FAILS:g} with every "
+    "seed",
 )
 def copy_300_lru(records: Sequence[Record]) -> Finding:
     finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("last"))}, failed)
@@ -83,7 +85,7 @@ def copy_300_lru(records: Sequence[Record]) -> Finding:
     "At T = 300 LRU does not learn, by its best epoch either",
     "sec. 5.2, fig. 8",
     "test error of the weights best on the validation set, torch's initialisation, weight decay by the paper's words: "
-    f"at least {FAILS:g}",
+    f"at least {FAILS:g} with every seed",
 )
 def copy_300_lru_best(records: Sequence[Record]) -> Finding:
     finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("best"))}, failed)
