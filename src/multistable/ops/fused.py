@@ -6,8 +6,8 @@
     h    = scan(proj)       [B, T, N]
 
 A *tile* is as many timesteps as have 4 MiB of projection. The scan goes on with the state that leaves the tile before,
-which gives the same bits as one scan. Without gradients the whole projection never exists. With them it is kept, and
-in the backward its gradient never exists as a whole::
+which gives the same bits as one scan. Without gradients the whole projection never exists. With them it is kept, in
+memory that waits for the next step when the backward is done, and its gradient never exists as a whole::
 
     grad_x = grad_proj W        grad_W = sum of grad_proj^T x over tiles        grad_b = sum of grad_proj over rows
 

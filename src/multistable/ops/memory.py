@@ -45,12 +45,12 @@ def fresh(x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
 def kept(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """:func:`fresh`, but where huge pages pay the memory stays with the process when the last tensor on it is gone.
 
-    It then waits for the next call that asks for as much or, at least, for half of it; 256 MiB may wait in all. Of
-    a training step at (32, 1024, 256) in float32 that comes seconds after the last one, fresh memory for the
-    projection took 40 to 130 ms of 180 (docs/log.md).
+    There it waits for the next call that asks for as much or for down to half of it; 256 MiB may wait in all. A
+    training step at (32, 1024, 256) in float32 that comes 4 s after the last one takes 171 ms so, and 291 with fresh
+    memory for the projection (two cores; docs/log.md).
 
-    torch holds the view of the block until the *storage* is freed, whatever else refers to it: views, a graph that is
-    retained, hooks of saved tensors.
+    torch holds the view of the block until the *storage* is freed, whoever refers to that: views, arrays, a graph that
+    is retained, hooks of saved tensors.
     """
     count = prod(shape)
     if sys.platform != "linux" or not _pays(x, count * x.itemsize):
