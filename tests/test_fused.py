@@ -4,6 +4,9 @@ Given the same projection both scan to the same bits; the products of a tile and
 in float64, where no gate of these inputs is near enough to its threshold to flip.
 """
 
+import contextlib
+import sys
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +14,7 @@ from torch._subclasses import FakeTensorMode
 from torch.export import Dim
 
 from multistable import BMRU
-from multistable.ops import bmru_layer, fused
+from multistable.ops import bmru_layer, fused, memory
 from multistable.ops.memory import fresh
 from tolerances import assert_close, assert_same_bits
 
@@ -94,12 +97,85 @@ def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
     """Even with gradients enabled: the projection that a backward would need is the largest tensor of all."""
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
     made = []
-    small_tiles.setattr(fused, "fresh", lambda *args: made.append(fresh(*args)) or made[-1])
+    for name in ("fresh", "kept"):
+        small_tiles.setattr(fused, name, lambda *args: made.append(fresh(*args)) or made[-1])
     rnn(x)
     assert [y.shape[-1] for y in made] == [9, 18]
     made.clear()
     rnn.requires_grad_(False)(x)
     assert [y.shape[-1] for y in made] == [9]
+
+
+@pytest.fixture
+def long() -> tuple[BMRU, Tensor]:
+    """A layer and an input with a projection of 10 MiB; the memory of the first step waits for the next, on Linux."""
+    memory._idle.clear()
+    rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 5120, 3)
+    rnn(x)[0].sum().backward()
+    return rnn, x
+
+
+def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The output and the projections that were saved for the backward, one per layer."""
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda y: saved.append(y) or y, lambda y: y):
+        output = rnn(x)[0]
+    return output, [y for y in saved if y.shape == (*x.shape[:2], 512)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.parametrize("fails", [False, True], ids=["step", "failure"])
+def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
+    rnn, x = long
+    [block] = memory._idle
+    output = rnn(x)[0]
+    assert memory._idle == []
+    if fails:
+        monkeypatch.setattr(fused._FusedBackward, "apply", lambda *args: 1 / 0)
+    with contextlib.suppress(ZeroDivisionError):
+        output.sum().backward()
+    del output
+    assert memory._idle == [block]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+def test_a_forward_that_fails_gives_its_memory_back(long, monkeypatch) -> None:
+    rnn, x = long
+    [block] = memory._idle
+    seen = []
+    monkeypatch.setattr(fused, "load", lambda backend: seen.append(len(memory._idle)) or 1 / 0)
+    with contextlib.suppress(ZeroDivisionError):
+        rnn(x)
+    assert seen == [0]
+    assert memory._idle == [block]
+
+
+def test_layers_have_projections_of_their_own(long) -> None:
+    x = long[1]
+    _, saved = projections(BMRU(3, 256, num_layers=3, batch_first=True), x)
+    assert len({y.data_ptr() for y in saved}) == 3
+
+
+def test_a_retained_graph_keeps_its_projection(long) -> None:
+    """Other steps run between its two backwards."""
+    rnn, x = long
+    output = rnn(x)[0]
+    first = torch.autograd.grad(output, list(rnn.parameters()), output.cos(), retain_graph=True)
+    for _ in range(2):
+        rnn(-x)[0].sum().backward()
+    for actual, expected in zip(torch.autograd.grad(output, list(rnn.parameters()), output.cos()), first, strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_a_saved_projection_stays_as_it_was(long) -> None:
+    """Also after the backward that has freed the graph, if a hook holds on to it."""
+    rnn, x = long
+    output, [proj] = projections(rnn, x)
+    before = proj.clone()
+    output.sum().backward()
+    for _ in range(2):
+        rnn(-x)[0].sum().backward()
+    assert torch.equal(proj, before)
 
 
 def test_tiles_read_any_strides(small_tiles) -> None:

@@ -1,6 +1,14 @@
-"""Huge pages are asked for where they pay, as the kernel sees it."""
+"""Huge pages are asked for where they pay, as the kernel sees it; memory that is kept is never used twice at a time."""
 
+import gc
+import os
+import subprocess
 import sys
+import textwrap
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +18,9 @@ from multistable.ops import memory
 
 SMAPS = Path("/proc/self/smaps")
 MIB = 1 << 20
+BYTE = torch.empty(1, dtype=torch.uint8)
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
 
 
 def advised(x: torch.Tensor) -> bool:
@@ -27,5 +38,206 @@ def advised(x: torch.Tensor) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux" or not SMAPS.exists(), reason="reads Linux's list of mappings")
 @pytest.mark.parametrize(("size", "huge"), [(64 * MIB, True), (257 * MIB, False)])
-def test_huge_pages_up_to_256_mib(size: int, huge: bool) -> None:
-    assert advised(memory.fresh(torch.empty(1, dtype=torch.uint8), (size,))) == huge
+@pytest.mark.parametrize("make", [memory.fresh, memory.kept])
+def test_huge_pages_up_to_256_mib(make: Callable[..., torch.Tensor], size: int, huge: bool) -> None:
+    assert advised(make(BYTE, (size,))) == huge
+
+
+@pytest.fixture
+def idle() -> Iterator[list]:
+    """The blocks that wait, at first none."""
+    memory._idle.clear()
+    yield memory._idle
+    memory._idle.clear()
+
+
+def kept(size: int) -> torch.Tensor:
+    return memory.kept(BYTE, (size,))
+
+
+@linux
+def test_memory_is_kept_for_the_next_tensor(idle) -> None:
+    x = memory.kept(torch.empty(1, dtype=torch.float64), (3, 5, 1 << 17))
+    assert (x.shape, x.dtype, x.is_contiguous(), x.requires_grad) == ((3, 5, 1 << 17), torch.float64, True, False)
+    where = x.data_ptr()
+    del x
+    assert len(idle) == 1
+    assert kept(15 * MIB).data_ptr() == where
+    assert kept(8 * MIB).data_ptr() == where  # half is enough
+    other = kept(8 * MIB - 1)
+    assert other.data_ptr() != where
+    assert kept(16 * MIB).data_ptr() == where  # 15 MiB and the rest of a huge page
+    assert kept(16 * MIB + 1).data_ptr() != where
+
+
+@linux
+def test_the_smallest_block_that_fits_is_taken(idle) -> None:
+    blocks = [kept(size * MIB) for size in (14, 8, 12, 10)]
+    where = blocks[-1].data_ptr()
+    del blocks
+    assert kept(9 * MIB).data_ptr() == where
+
+
+@linux
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda x: x[5:6],
+        lambda x: x.detach(),
+        lambda x: x.view(torch.int32),
+        lambda x: x.numpy(),
+        lambda x: x.untyped_storage(),
+        lambda x: torch.from_dlpack(x),
+        lambda x: memoryview(x.numpy()),
+    ],
+    ids=["part", "detached", "other_dtype", "numpy", "storage", "dlpack", "buffer"],
+)
+def test_memory_in_use_is_not_given_away(idle, hold) -> None:
+    x = kept(8 * MIB).fill_(1)
+    where, held = x.data_ptr(), hold(x)
+    del x
+    assert idle == []
+    assert kept(8 * MIB).data_ptr() != where
+    del held
+    assert any(torch.frombuffer(block, dtype=torch.uint8).data_ptr() == where for block in idle)
+
+
+@linux
+def test_what_waits_is_bounded_and_the_oldest_goes_first(idle) -> None:
+    blocks = [kept(60 * MIB) for _ in range(6)]
+    del blocks[0]
+    oldest = weakref.ref(idle[0])
+    blocks.pop(), blocks.pop(), blocks.pop()
+    assert len(idle) == 4
+    blocks.pop()
+    assert [len(block) for block in idle] == 4 * [60 * MIB]
+    assert oldest() is None  # unmapped: an object of mmap that is gone has no mapping
+    del blocks
+    assert len(idle) == 4
+
+
+@linux
+@pytest.mark.parametrize("size", [4 * MIB - 1, 256 * MIB + 1])
+def test_small_and_large_memory_is_not_kept(idle, size: int) -> None:
+    of_torch = kept(size).untyped_storage().resizable()
+    assert of_torch
+    assert idle == []
+
+
+@linux
+def test_256_mib_are_kept(idle) -> None:
+    kept(256 * MIB)
+    assert len(idle) == 1
+
+
+@linux
+def test_threads_never_share_memory(idle) -> None:
+    wrong = []
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            x = kept(4 * MIB)
+            x[::4096] = number
+            time.sleep(1e-4)
+            if not bool((x[::4096] == number).all()):
+                wrong.append(number)
+            del x
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert 1 <= len(idle) <= 16
+
+
+@linux
+def test_storages_that_die_at_odd_moments(idle) -> None:
+    """Freed by a collection of garbage that comes later and later, in the midst of the functions as well."""
+    thresholds = gc.get_threshold()
+    try:
+        for later in range(100):
+            gc.disable()
+            x, cycles = kept(5 * MIB), [[kept((4 + i) * MIB)] for i in range(3)]
+            for cycle in cycles:
+                cycle.append(cycle)
+            del cycles, cycle
+            gc.set_threshold(gc.get_count()[0] + later // 2)
+            gc.enable()
+            y = kept(5 * MIB)
+            del x
+            z = kept(5 * MIB)
+            assert y.data_ptr() != z.data_ptr()
+            del y, z
+    finally:
+        gc.enable()
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    assert len(set(map(id, idle))) == len(idle) > 0
+
+
+def in_a_process(code: str) -> None:
+    """Run ``code``, which says "done" at the end and nothing else."""
+    source = Path(memory.__file__).parents[2]
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "done\n", "")
+
+
+@linux
+def test_a_forked_child_has_memory_of_its_own() -> None:
+    """It does not begin with what waited in the parent, whose pages it would have to copy."""
+    in_a_process("""
+        import os
+        import torch
+        from multistable.ops import memory
+        x = torch.empty(1 << 23, dtype=torch.uint8)
+        live, waits = memory.kept(x, x.shape).fill_(1), memory.kept(x, x.shape).fill_(2)
+        del waits
+        child = os.fork()
+        if child == 0:
+            assert memory._idle == []
+            live.fill_(3)
+            y = memory.kept(x, x.shape).fill_(4)
+            assert bool((live == 3).all()) and bool((y == 4).all())
+            del live, y
+            os._exit(10 + len(memory._idle))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 12
+        assert bool((live == 1).all()) and len(memory._idle) == 1
+        assert bool((memory.kept(x, x.shape) == 2).all())
+        print("done")
+    """)
+
+
+@linux
+def test_a_program_ends_with_memory_in_use() -> None:
+    """What runs at exit, after the finalisers of :mod:`weakref` too, does not find memory that is in use."""
+    in_a_process("""
+        import atexit
+        atexit.register(lambda: print("done" if len(memory._idle) == 1 else memory._idle))
+        import torch
+        from multistable.ops import memory
+        x = torch.empty(1 << 23, dtype=torch.uint8)
+        y, cycle = memory.kept(x, x.shape), [memory.kept(x, x.shape)]
+        cycle.append(cycle)
+        memory.kept(x, x.shape)
+    """)
+
+
+@linux
+def test_no_memory_is_the_error_of_torch() -> None:
+    in_a_process("""
+        import resource
+        import torch
+        from multistable.ops import memory
+        x = torch.empty(1, dtype=torch.uint8)
+        memory.fresh(x, (1 << 23,))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
+        try:
+            memory.kept(x, (1 << 28,))
+        except RuntimeError as error:
+            assert "allocate" in str(error)
+            print("done")
+    """)

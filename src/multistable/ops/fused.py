@@ -6,8 +6,8 @@
     h    = scan(proj)       [B, T, N]
 
 A *tile* is as many timesteps as have 4 MiB of projection. The scan goes on with the state that leaves the tile before,
-which gives the same bits as one scan. Without gradients the whole projection never exists. With them it is kept, and
-in the backward its gradient never exists as a whole::
+which gives the same bits as one scan. Without gradients the whole projection never exists. With them it is kept, in
+memory that waits for the next step when the backward is done, and its gradient never exists as a whole::
 
     grad_x = grad_proj W        grad_W = sum of grad_proj^T x over tiles        grad_b = sum of grad_proj over rows
 
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from multistable.ops.dispatch import choose, load
 from multistable.ops.library import refuse_twice
-from multistable.ops.memory import fresh
+from multistable.ops.memory import fresh, kept
 
 __all__ = ["bmru_fused", "fusible"]
 
@@ -98,7 +98,7 @@ class _Fused(torch.autograd.Function):
         tiles = _tiles(x, weight, options)
         h = fresh(x, (*x.shape[:2], N))
         h_last = x.new_empty(x.shape[1 if time_major else 0], N)
-        proj = fresh(x, (*x.shape[:2], 2 * N)) if options.keep else None
+        proj = kept(x, (*x.shape[:2], 2 * N)) if options.keep else None
         scratch = x.new_empty(0 if options.keep else max(tile.rows for tile in tiles), 2 * N)
         state = None
         for tile in tiles:
