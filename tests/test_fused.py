@@ -97,8 +97,7 @@ def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
     """Even with gradients enabled: the projection that a backward would need is the largest tensor of all."""
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
     made = []
-    for name in ("fresh", "kept"):
-        small_tiles.setattr(fused, name, lambda *args: made.append(fresh(*args)) or made[-1])
+    small_tiles.setattr(fused, "kept", lambda *args: made.append(fresh(*args)) or made[-1])
     rnn(x)
     assert [y.shape[-1] for y in made] == [9, 18]
     made.clear()
@@ -108,9 +107,10 @@ def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
 
 @pytest.fixture
 def long() -> tuple[BMRU, Tensor]:
-    """A layer and an input with a projection of 10 MiB; the memory of the first step waits for the next, on Linux."""
+    """A layer and an input with a projection of 5 MiB, and states of less than what is kept; the memory of the first
+    step waits for the next, on Linux."""
     memory._idle.clear()
-    rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 5120, 3)
+    rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 2560, 3)
     rnn(x)[0].sum().backward()
     return rnn, x
 
@@ -176,6 +176,23 @@ def test_a_saved_projection_stays_as_it_was(long) -> None:
     for _ in range(2):
         rnn(-x)[0].sum().backward()
     assert torch.equal(proj, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+def test_outputs_and_gradients_stay_as_they_were() -> None:
+    """Their memory is kept, too, but for what comes when nobody holds them any more."""
+    memory._idle.clear()
+    rnn, held = BMRU(256, 256, batch_first=True), []
+    for _ in range(3):
+        x = torch.randn(1, 5120, 256, requires_grad=True)
+        output = rnn(x)[0]
+        held += [(y, y.clone()) for y in (output.detach(), *torch.autograd.grad(output, x, output.cos()))]
+    del output
+    assert all(torch.equal(now, then) for now, then in held)
+    where = {now.data_ptr() for now, _ in held}
+    assert len(where) == 6
+    held.clear()
+    assert rnn(x)[0].data_ptr() in where
 
 
 def test_tiles_read_any_strides(small_tiles) -> None:

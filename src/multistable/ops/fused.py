@@ -25,7 +25,7 @@ from torch import Tensor
 
 from multistable.ops.dispatch import choose, load
 from multistable.ops.library import refuse_twice
-from multistable.ops.memory import fresh, kept
+from multistable.ops.memory import kept
 
 __all__ = ["bmru_fused", "fusible"]
 
@@ -96,7 +96,7 @@ class _Fused(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         N, reverse, time_major = len(alpha), options.reverse, options.time_major
         tiles = _tiles(x, weight, options)
-        h = fresh(x, (*x.shape[:2], N))
+        h = kept(x, (*x.shape[:2], N))
         h_last = x.new_empty(x.shape[1 if time_major else 0], N)
         proj = kept(x, (*x.shape[:2], 2 * N)) if options.keep else None
         scratch = x.new_empty(0 if options.keep else max(tile.rows for tile in tiles), 2 * N)
@@ -143,7 +143,7 @@ class _FusedBackward(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         reverse, time_major = options.reverse, options.time_major
         tiles = _tiles(x, weight, options)
-        grad_x = fresh(x) if needs[0] else None
+        grad_x = kept(x, x.shape) if needs[0] else None
         grad_weight = torch.zeros_like(weight) if needs[1] else None
         grad_bias = x.new_zeros(len(weight)) if needs[2] else None
         grad_alpha, grad_h0 = torch.zeros_like(alpha), h.new_empty(h.shape[1 if time_major else 0], len(alpha))
