@@ -72,8 +72,8 @@ def copy_300_bmru(records: Sequence[Record]) -> Finding:
     "copy-300-lru",
     "At T = 300 LRU does not learn, by its last epoch",
     "sec. 5.2, fig. 8",
-    f"test error of the last epoch, torch's initialisation, weight decay by the paper's words: at least {FAILS:g} with every "
-    "seed",
+    "test error of the last epoch, torch's initialisation, weight decay by the paper's words: "
+    f"at least {FAILS:g} with every seed",
 )
 def copy_300_lru(records: Sequence[Record]) -> Finding:
     finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("last"))}, failed)
