@@ -35,7 +35,7 @@ def test_without_results_a_figure_says_so(name):
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_with_all_results_nothing_is_missing(name, seeds):
     words = texts(FIGURES[name](records(range(seeds)), "paper"))
-    assert ("one seed" if seeds == 1 else "mean and standard deviation over 5 seeds") in words
+    assert ("one seed" if seeds == 1 else "mean and range over 5 seeds") in words
     assert "no result yet" not in words
 
 
@@ -61,6 +61,20 @@ def test_bars_of_mnist_are_as_high_as_the_accuracies():
     two_blocks = [bar.get_height() for bar in picture.axes[0].patches]
     cells = [f"{cell}-2-blocks{black}" for cell in ("bmru", "lru", "hybrid") for black in ("", "-black")]
     assert two_blocks == pytest.approx([SCORES[name] for name in cells])
+
+
+def test_bars_go_from_the_least_to_the_greatest():
+    """Also where a standard deviation would go below zero, which a logarithmic axis does not have."""
+    learnt = records([3], ["copy-first"], scores=SCORES | {"lru-T300": 2e-4})
+    picture = FIGURES["copy-first"](records([2], ["copy-first"]) + learnt, "paper")
+    [(bottom, top)] = picture.axes[0].collections[6].get_segments()
+    assert (bottom[1], top[1]) == pytest.approx((2.002e-4, 1.0))
+    assert "mean and range over 2 seeds" in texts(picture)
+
+
+def test_the_note_says_how_many_seeds_there_are():
+    some = [r for r in records([0, 1, 2], ["copy-first"]) if r.configuration == "lru-T100" or r.run.seed == 0]
+    assert "mean and range over 1 to 3 seeds" in texts(FIGURES["copy-first"](some, "paper"))
 
 
 def test_marks_of_copy_first_are_last_and_best_epoch():

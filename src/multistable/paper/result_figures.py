@@ -1,7 +1,7 @@
 """The figures of the paper that show trained models: ``FIGURES[name]`` draws what results there are.
 
-A mark is the mean over the seeds of a configuration, its bar their standard deviation. What has not been computed is
-said below the picture.
+A mark is the mean over the seeds of a configuration; its bar goes from the least to the greatest, which makes sense on
+a logarithmic axis, too. What has not been computed is said below the picture.
 """
 
 import itertools
@@ -33,14 +33,15 @@ class Results:
     def __init__(self, records: Sequence[Record], planned: Sequence[Experiment]) -> None:
         self.records = records
         self.tasks = {experiment.configuration: experiment.run.task.name for experiment in planned}
-        self.seeds: set[int] = set()
+        self.counts: set[int] = set()
+        """How many seeds the numbers have, those that are there."""
         self.missing: list[str] = []
 
     def of(self, configuration: str, value: Value, what: str = "") -> list[float]:
         """One number for each seed that has it; if none has, that is noted under ``what``."""
         runs = runs_of(self.records, self.tasks[configuration], configuration)
         found = {seed: number for seed, run in runs.items() if (number := value(run)) is not None}
-        self.seeds |= set(found)
+        self.counts |= {len(found)} - {0}
         name = f"{configuration} {what}".strip()
         if not found and name not in self.missing:
             self.missing.append(name)
@@ -49,9 +50,10 @@ class Results:
     def note(self, figure: Figure) -> None:
         """Below the picture: how many seeds it shows, and what it does not show."""
         words = []
-        if self.seeds:
-            many = len(self.seeds) > 1
-            words.append(f"mean and standard deviation over {len(self.seeds)} seeds" if many else "one seed")
+        if self.counts:
+            least, most = min(self.counts), max(self.counts)
+            many = f"{least} to {most}" if least < most else f"{most}"
+            words.append(f"mean and range over {many} seeds" if most > 1 else "one seed")
         if self.missing:
             named = ", ".join(self.missing[:3]) + (
                 f" and {len(self.missing) - 3} more" if len(self.missing) > 3 else ""
@@ -61,24 +63,27 @@ class Results:
 
 
 def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: bool = True) -> None:
-    """Mean and standard deviation."""
+    """Mean and range."""
     if values:
-        axis.errorbar(x, statistics.fmean(values), spread(values), color=colour, capsize=3, lw=1.2)
+        axis.errorbar(x, statistics.fmean(values), [[y] for y in reach(values)], color=colour, capsize=3, lw=1.2)
         axis.plot(x, statistics.fmean(values), color=colour, marker="o", ms=6, mfc=colour if filled else "white")
 
 
 def curve(axis: Axes, points: Mapping[int, Sequence[float]], colour: str, style: Any = "-") -> float | None:
-    """Means and standard deviations over x, where there are any; the last mean."""
+    """Means and ranges over x, where there are any; the last mean."""
     known = {x: values for x, values in points.items() if values}
     if not known:
         return None
-    means, bars = [statistics.fmean(values) for values in known.values()], [spread(v) or 0.0 for v in known.values()]
+    means = [statistics.fmean(values) for values in known.values()]
+    bars = list(zip(*(reach(values) for values in known.values()), strict=True))
     axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, ls=style, lw=1.5, capsize=3)
     return means[-1]
 
 
-def spread(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
+def reach(values: Sequence[float]) -> tuple[float, float]:
+    """How far they go below and above their mean."""
+    mean = statistics.fmean(values)
+    return max(mean - min(values), 0.0), max(max(values) - mean, 0.0)  # a mean may be rounded
 
 
 def finish(axis: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
@@ -107,7 +112,7 @@ def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
             mark(axis, x + shift, results.of(experiment.configuration, value), COLOURS[cell], filled)
         T, *variant = experiment.configuration.split("-")[1:]
         ticks.append(f"{cell}\n{T.replace('T', 'T = ')}\n{' '.join(variant)}".rstrip())
-    if results.seeds:
+    if results.counts:
         axis.set_yscale("log")
     else:
         nothing_yet(axis)
@@ -179,10 +184,11 @@ def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float
     """With its mean written above it."""
     if not values:
         return
-    mean, high = statistics.fmean(values), statistics.fmean(values) + (spread(values) or 0.0)
+    mean = statistics.fmean(values)
     axis.bar(x, mean, 0.38, color=colour, alpha=alpha, lw=0)
-    axis.errorbar(x, mean, spread(values), color="black", capsize=2.5, lw=1)
-    axis.annotate(f"{mean:.1f}", (x, high), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+    if len(values) > 1:
+        axis.errorbar(x, mean, [[y] for y in reach(values)], color="black", capsize=2.5, lw=1)
+    axis.annotate(f"{mean:.1f}", (x, max(values)), (0, 2), textcoords="offset points", ha="center", fontsize=8)
 
 
 def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
