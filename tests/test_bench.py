@@ -44,7 +44,7 @@ def test_results_file_and_table(tmp_path: Path) -> None:
 
     content = json.loads(path.read_text())
     assert {"processor", "cores", "torch", "numba", "commit", "dirty", "date"} <= set(content["machine"])
-    assert len(content["rows"]) == len(rows) == 2 + 4 + 2 + 2 + 2 * 4
+    assert len(content["rows"]) == len(rows) == 2 + 6 + 2 + 2 + 2 * 4
     for row in content["rows"]:
         unit = "ms" if "ms" in row else "us"
         assert {"name", "shape", "dtype", "kind", "baseline", "ratio", "goal", "reached"} <= set(row)

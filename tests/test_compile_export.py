@@ -9,7 +9,8 @@ import torch
 from torch.export import Dim
 
 from backends import FAST
-from multistable import BMRU, ops
+from multistable import BMRU, LRU, Hybrid, MinGRU, ops
+from multistable.models import ModelConfig, build_model
 from nasty import bmru_inputs, latch_inputs
 from tolerances import assert_close
 
@@ -21,6 +22,21 @@ def forget_graphs():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")  # Dynamo does it
+@pytest.mark.parametrize("kind", [BMRU, LRU, Hybrid, MinGRU])
+def test_a_layer_that_was_never_called_compiles_whole(kind):
+    """With a state, in one step, and in a model: nothing may be computed and remembered at the first call."""
+    state_size = kind(3, 4).state_size
+    x, h0 = torch.randn(5, 2, 3), torch.randn(1, 2, state_size)
+    rnn, other = kind(3, 4), kind(3, 4)
+    output = torch.compile(rnn, fullgraph=True, backend="eager")(x, h0)[0]
+    assert_close(output, rnn(x, h0)[0])
+    y, _ = torch.compile(other.step, fullgraph=True, backend="eager")(x[0], h0)
+    assert_close(y, other.step(x[0], h0)[0])
+    model = build_model(ModelConfig((kind.__name__.lower(),) * 2, 3, 1, d_model=8, d_state=8)).eval()
+    assert_close(torch.compile(model, fullgraph=True, backend="eager")(x)[0], model(x)[0])
 
 
 def scan_arguments(name, shape):

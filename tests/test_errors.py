@@ -52,6 +52,7 @@ WRONG_LINEAR = [
     ("a", DOUBLE, r"a must have b's dtype torch.float32 when it changes in time, got torch.float64"),
     ("a", COMPLEX, r"a and b must both be real or both complex"),
     ("a", META, r"a must be on cpu .*, got meta"),
+    ("a", lambda x: x[0, 0].long(), r"a must be floating point or complex, got torch.int64"),
     ("b", FLAT, r"b must have shape \[B, T, N\], got \[255\]"),
     ("b", INTEGER, r"b must be floating point or complex, got torch.int32"),
     ("h0", SHORT, r"h0 must have shape \[3, 5\]"),
@@ -90,6 +91,13 @@ def test_linear_scan_refuses(argument, spoil, message, backend):
         linear_scan(**(inputs | {argument: spoil(inputs[argument])}), backend=backend)
 
 
+@every_backend
+@pytest.mark.parametrize("alpha_surr", [-1.0, float("nan")])
+def test_bmru_scan_refuses_a_slope(alpha_surr, backend):
+    with pytest.raises(ValueError, match=f"alpha_surr must not be negative, got {alpha_surr}"):
+        bmru_scan(**bmru_inputs(torch.float32), alpha_surr=alpha_surr, backend=backend)
+
+
 def test_unknown_backend():
     message = r"backend must be 'auto' or one of .*'portable'.*, got 'cuda'"
     x = bmru_inputs(torch.float32)
@@ -124,6 +132,9 @@ def test_bmru_refuses_constructor_arguments(options, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"input": None}, r"input must be a tensor, got NoneType"),
+        ({"input": torch.zeros(7, 2, 3).numpy()}, r"input must be a tensor, got ndarray"),
+        ({"input": torch.zeros(7, 2, 3).double()}, r"input must have the dtype of the weights, torch.float32, got"),
         ({"input": torch.zeros(7)}, r"input must have 2 or 3 dimensions .*, got 1"),
         ({"input": torch.zeros(7, 2, 4)}, r"input must have 3 features \(input_size\), got 4"),
         ({"hx": torch.zeros(1, 2, 4)}, r"hx must have shape \[1, 2, 5\] .*, got \[1, 2, 4\]"),
@@ -159,6 +170,8 @@ def test_step_refuses():
         rnn.step(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"state must have shape \[2, 4, 5\], got \[1, 4, 5\]"):
         rnn.step(torch.zeros(4, 3), torch.zeros(1, 4, 5))
+    with pytest.raises(TypeError, match=r"x must have the dtype of the weights, torch.float32, got torch.float64"):
+        rnn.step(torch.zeros(2, 3).double())
     with pytest.raises(RuntimeError, match="step needs a unidirectional BMRU"):
         BMRU(3, 5, bidirectional=True).step(torch.zeros(2, 3))
 
@@ -169,6 +182,8 @@ def test_bmru_cell_refuses():
     with pytest.raises(ValueError, match="alpha_surr must not be negative, got nan"):
         BMRUCell(3, 5, alpha_surr=float("nan"))
     cell = BMRUCell(3, 5)
+    with pytest.raises(TypeError, match=r"input must have the dtype of the weights, torch.float32, got torch.float16"):
+        cell(torch.zeros(2, 3).half())
     with pytest.raises(ValueError, match=r"input must have shape \[B, 3\] or \[3\], got \[2, 4\]"):
         cell(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"hx must have shape \[2, 5\], got \[2, 4\]"):
@@ -190,5 +205,6 @@ def test_layer_refuses_integers_and_takes_a_list_of_marks():
     with pytest.raises(TypeError, match=r"input must be floating point, got torch\.int64"):
         rnn(torch.ones(2, 5, 3, dtype=torch.int64))
     assert rnn(torch.randn(1, 2, 3), reset=[[True, False]])[0].shape == (1, 2, 4)
+    assert rnn(torch.randn(2, 3), reset=[True, False])[0].shape == (2, 4)
     with pytest.raises(ValueError, match="dropout must be a probability between 0 and 1, got 'a'"):
         BMRU(3, 4, dropout="a")

@@ -195,6 +195,43 @@ def test_outputs_and_gradients_stay_as_they_were() -> None:
     assert rnn(x)[0].data_ptr() in where
 
 
+def large() -> tuple[BMRU, Tensor]:
+    """A layer and an input of several tiles, with an output of 8 MiB."""
+    return BMRU(16, 64), torch.randn(1024, 32, 16)
+
+
+@pytest.mark.parametrize("change", [torch.relu_, lambda y: y.add_(1), lambda y: y.detach_()])
+def test_large_outputs_can_be_changed_in_place(change) -> None:
+    """A view that a function of autograd returned could not."""
+    rnn, x = large()
+    output = rnn(x)[0]
+    expected = change(output.detach().clone())
+    assert torch.equal(change(output), expected)
+
+
+def test_another_default_device_does_not_matter() -> None:
+    rnn, x = large()
+    expected = rnn(x)[0]
+    with torch.device("meta"):
+        output = rnn(x)[0]
+    assert output.device.type == "cpu"
+    assert torch.equal(output, expected)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+def test_large_inputs_can_be_traced() -> None:
+    rnn, x = large()
+    traced = torch.jit.trace(rnn, (x,))
+    assert torch.equal(traced(-x)[0], rnn(-x)[0])
+
+
+def test_an_initial_state_that_is_still_to_be_negated() -> None:
+    rnn, x = large()
+    h0 = torch.randn(1, 32, 64, dtype=torch.complex64).conj().imag
+    assert h0.is_neg()
+    assert torch.equal(rnn(x, h0)[0], rnn(x, h0.resolve_neg())[0])
+
+
 def test_tiles_read_any_strides(small_tiles) -> None:
     rnn, x = BMRU(4, 9, batch_first=True, dtype=torch.float64), torch.randn(8, 30, 3).double().transpose(0, 2)[..., ::2]
     assert torch.equal(rnn(x)[0], rnn(x.contiguous())[0])

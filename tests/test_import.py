@@ -30,6 +30,13 @@ def test_import_multistable_loads_nothing_heavy():
     assert loaded_by("import multistable; multistable.BMRU(3, 5)") == []
 
 
+def test_import_does_not_depend_on_the_default_device():
+    """Tensors that were made at import would be on it for good."""
+    call = "multistable.BMRUCell(3, 5, device='cpu')(torch.zeros(2, 3))"
+    code = f"import torch\nwith torch.device('meta'): import multistable\nwith torch.no_grad(): {call}"
+    assert loaded_by(code) == []
+
+
 @pytest.mark.parametrize("code", ["import numba", "from multistable.ops import cpu"])
 def test_the_check_can_fail(code):
     assert "numba" in loaded_by(code)

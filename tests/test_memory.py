@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from multistable.ops import memory
+from multistable.ops import memory, release_memory
 
 SMAPS = Path("/proc/self/smaps")
 MIB = 1 << 20
@@ -122,6 +122,16 @@ def test_small_and_large_memory_is_not_kept(idle, size: int) -> None:
     of_torch = kept(size).untyped_storage().resizable()
     assert of_torch
     assert idle == []
+
+
+@linux
+def test_what_waits_can_be_released(idle) -> None:
+    kept(8 * MIB), kept(16 * MIB)
+    assert len(idle) == 2
+    blocks = [weakref.ref(block) for block in idle]
+    release_memory()
+    assert idle == []
+    assert [block() for block in blocks] == [None, None]
 
 
 @linux

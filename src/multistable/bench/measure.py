@@ -2,7 +2,8 @@
 
 Time: the competitors take turns, so that a machine that slows down hits all of them, and the median of each is
 reported. Outputs are made anew by every call (and freed outside the clock), as in real use: on a CPU writing to fresh
-memory costs several times the arithmetic. Memory: the growth of the resident set of a process of its own.
+memory costs several times the arithmetic. What a layer keeps from call to call it keeps here, too. Memory: the growth
+of the resident set of a process of its own.
 """
 
 import json

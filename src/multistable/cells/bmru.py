@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from multistable.cells import sequences
 from multistable.cells.recurrent import Recurrent
 from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
+from multistable.ops.checks import check_alpha_surr
 from multistable.sizes import check_sizes
 
 __all__ = ["BMRU", "BMRUCell"]
@@ -25,11 +26,6 @@ def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bi
         with torch.no_grad():
             bias[len(alpha) :] += beta_bias
     nn.init.ones_(alpha)
-
-
-def check_alpha_surr(alpha_surr: float) -> None:
-    if not alpha_surr >= 0:
-        raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
 
 
 def check_beta_bias(beta_bias: float, bias: bool) -> None:
@@ -105,7 +101,7 @@ class BMRU(Recurrent):
     NaN, so that a diverged model does not look like one that remembers.
 
     Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate looks at the state, and no
-    ``proj_size``.
+    ``proj_size``. The backward reads the output, so one that is changed in place before it is refused.
 
     Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
     accumulate in float32.
@@ -205,7 +201,7 @@ class BMRU(Recurrent):
             "reverse": reverse,
             "time_major": not self.batch_first,
         }
-        if fusible(x, weight, self.backend):
+        if fusible(x, weight, self.backend, bias, alpha, h0):
             h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
         else:
             h, h_last = bmru_layer(self.project(x, layer, suffix, steps), alpha, h0, backend=self.backend, **options)
@@ -287,6 +283,7 @@ class BMRUCell(nn.Module):
         reset_projection(self.weight_ih, self.bias_ih, self.alpha, self.beta_bias)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        sequences.check_input(self, "input", input)
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ValueError(
                 f"input must have shape [B, {self.input_size}] or [{self.input_size}], got {list(input.shape)}"

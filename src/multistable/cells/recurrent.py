@@ -1,6 +1,5 @@
 """The face of ``torch.nn.GRU`` over any law: layers, directions, layouts, dropout, single steps."""
 
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -81,7 +80,7 @@ class Recurrent(nn.Module):
         """The features of one direction, in order."""
         return (Part(type(self).__name__.lower(), self.hidden_size),)
 
-    @cached_property
+    @property  # not cached: in Python 3.11 that takes a lock, on which torch.compile breaks the graph
     def feature_size(self) -> int:
         """F, the features of one direction."""
         return sum(part.size for part in self.parts)
@@ -130,6 +129,7 @@ class Recurrent(nn.Module):
             raise TypeError(f"hx must be one tensor, got {type(hx).__name__}")
         if isinstance(input, PackedSequence):
             return sequences.run_packed(self, input, hx, reset, lengths)
+        sequences.check_input(self, "input", input)
         if input.ndim == 2:
             return sequences.run_unbatched(self, input, hx, reset, lengths)
         steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
@@ -156,6 +156,7 @@ class Recurrent(nn.Module):
             raise RuntimeError(
                 f"step needs a unidirectional {name}: the reverse direction starts at the end of the sequence"
             )
+        sequences.check_input(self, "x", x)
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ValueError(f"x must have shape [B, {self.input_size}] or [{self.input_size}], got {list(x.shape)}")
         shape = (self.num_layers, *x.shape[:-1], self.state_size)

@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["Steps", "initial_states", "run_loop", "run_packed", "run_padded", "run_unbatched"]
+__all__ = ["Steps", "check_input", "initial_states", "run_loop", "run_packed", "run_padded", "run_unbatched"]
 
 
 class Segment(NamedTuple):
@@ -158,12 +158,21 @@ def run_loop(
     return output, steps.last_state(output, h, reverse)
 
 
+def check_input(module: nn.Module, name: str, x: Tensor) -> None:
+    """Refuse what is no tensor of floats, and one of another dtype than the weights, unless autocast converts both."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {x.dtype}")
+    weight = next(module.parameters(), None)  # a replica of DataParallel has none
+    if weight is not None and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(f"{name} must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
+
+
 def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tensor | None]:
     """One state or None for each layer and direction."""
     if x.shape[-1] != rnn.input_size:
         raise ValueError(f"input must have {rnn.input_size} features (input_size), got {x.shape[-1]}")
-    if not x.is_floating_point():
-        raise TypeError(f"input must be floating point, got {x.dtype}")
     count = rnn.num_layers * len(rnn.suffixes)
     if hx is None:
         return [None] * count
@@ -188,7 +197,7 @@ def run_unbatched(
         raise ValueError(f"hx must have 2 dimensions for unbatched input, got {hx.ndim}")
     axis = 0 if rnn.batch_first else 1
     hx = None if hx is None else hx.unsqueeze(1)
-    reset = None if reset is None else reset.unsqueeze(axis)
+    reset = None if reset is None else torch.as_tensor(reset).unsqueeze(axis)
     output, h_n = rnn(x.unsqueeze(axis), hx, reset=reset)
     return output.squeeze(axis), h_n.squeeze(1)
 

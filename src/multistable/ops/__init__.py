@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from multistable.ops import reference
-from multistable.ops.checks import check_bmru, check_latch, check_linear, check_state
+from multistable.ops.checks import check_alpha_surr, check_bmru, check_latch, check_linear, check_state
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
 from multistable.ops.fused import bmru_fused, fusible  # noqa: F401  (for the layer)
 from multistable.ops.library import call
+from multistable.ops.memory import release_memory
 from multistable.ops.precision import wide
 from multistable.ops.reference import bmru_step
 
@@ -24,6 +25,7 @@ __all__ = [
     "explain",
     "latch_scan",
     "linear_scan",
+    "release_memory",
 ]
 
 
@@ -57,6 +59,7 @@ def bmru_scan(
         backend and, on the CPU, the number of torch's threads decide the order of their terms.
     """
     check_name(backend)
+    check_alpha_surr(alpha_surr)
     check_bmru(cand, beta, alpha, h0, reset)
     if backend == "reference":
         return reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=reset)

@@ -3,9 +3,14 @@
 import torch
 from torch import Tensor
 
-__all__ = ["check_bmru", "check_latch", "check_linear", "check_state"]
+__all__ = ["check_alpha_surr", "check_bmru", "check_latch", "check_linear", "check_state"]
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_alpha_surr(alpha_surr: float) -> None:
+    if not alpha_surr >= 0:
+        raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
 
 
 def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
@@ -32,6 +37,8 @@ def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) 
         _check_shape("a", a, (b.shape[2],), "[N] or that of b")
     else:
         _check_shape("a", a, b.shape, "[N] or that of b")
+    if not (a.is_floating_point() or a.is_complex()):
+        raise TypeError(f"a must be floating point or complex, got {a.dtype}")
     if a.is_complex() != b.is_complex():
         raise TypeError(f"a and b must both be real or both complex, got a {a.dtype} and b {b.dtype}")
     if a.ndim == 3 and a.dtype != b.dtype:

@@ -263,7 +263,7 @@ def _entering(
     most one more pass.
     """
     enter = first.new_zeros(len(spans), first.shape[1])
-    unknown = torch.ones(enter.shape, dtype=torch.bool)
+    unknown = torch.ones_like(enter, dtype=torch.bool)
 
     def look(p: int, span: Span) -> None:
         b, _, lo, _ = span
@@ -314,7 +314,7 @@ def _take(spans: list[Span], work: Callable[[int, Span], None]) -> None:
 def _rows(x: Tensor | None, like: Tensor, dtype: torch.dtype | None = None) -> Rows:
     """``x`` of shape [B, T, N], [B, N] or [N] as rows, cast to ``dtype`` if given; None is a row of zeros."""
     if x is None:
-        x = torch.zeros(like.shape[-1], dtype=dtype or _BITS[like.itemsize])
+        x = like.new_zeros(like.shape[-1], dtype=dtype or _BITS[like.itemsize])
     x = x if dtype is None else x.to(dtype)
     if x.stride(-1) != 1 and x.shape[-1] > 1:
         x = x.contiguous()
@@ -348,7 +348,7 @@ def _bits(x: Tensor | None) -> Tensor | None:
 
 def _writable(x: Tensor, dtype: torch.dtype) -> Tensor:
     """``x`` itself, or, for half precision, a wide tensor to be handed over afterwards."""
-    return x if x.dtype == dtype else torch.empty(x.shape, dtype=dtype)
+    return x if x.dtype == dtype else x.new_empty(x.shape, dtype=dtype)
 
 
 def _hand_over(source: Tensor, target: Tensor) -> None:
@@ -364,7 +364,7 @@ def _or_zeros(x: Tensor | None, h: Tensor, dtype: torch.dtype) -> Tensor:
 @cache
 def _infinity(dtype: torch.dtype) -> np.ndarray:
     """The bit pattern of infinity, ``[1]``."""
-    return torch.tensor([math.inf], dtype=dtype).view(_BITS[dtype.itemsize]).numpy()
+    return torch.tensor([math.inf], dtype=dtype, device="cpu").view(_BITS[dtype.itemsize]).numpy()
 
 
 def _numpy_dtype(dtype: torch.dtype) -> Any:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.dispatch import choose, load
-from multistable.ops.library import refuse_twice
+from multistable.ops.library import refuse_twice, watched
 from multistable.ops.memory import kept
 
 __all__ = ["bmru_fused", "fusible"]
@@ -32,12 +32,12 @@ __all__ = ["bmru_fused", "fusible"]
 _TILE = 1 << 22  # bytes of projection
 
 
-def fusible(x: Tensor, weight: Tensor, backend: str) -> bool:
+def fusible(x: Tensor, weight: Tensor, backend: str, *others: Tensor | None) -> bool:
     """Whether :func:`bmru_fused` can and should compute the layer: on the CPU, eagerly, more than one tile.
 
     Half precision is left to one product: sums over tiles would round the gradient of the weights once per tile.
     """
-    if torch.compiler.is_compiling() or x.device.type != "cpu" or type(x) is not Tensor:  # a fake tensor, for one
+    if x.device.type != "cpu" or watched((x, weight, *others)):
         return False
     wide = x.dtype == weight.dtype and x.dtype in (torch.float32, torch.float64)
     if not wide or x.shape[0] * x.shape[1] <= _rows_of_a_tile(weight):

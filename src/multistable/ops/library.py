@@ -87,7 +87,7 @@ def call(name: str, *args: Any) -> Any:
     """
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return _functions[name].apply(*args)
-    if not _watched(args):
+    if not watched(args):
         if not (torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args)):
             return _compute[name](*args)
         if name in _direct:
@@ -95,7 +95,7 @@ def call(name: str, *args: Any) -> Any:
     return getattr(torch.ops.multistable, name)(*args)
 
 
-def _watched(args: tuple) -> bool:
+def watched(args: tuple) -> bool:
     """Whether something records operators, or changes what they get: a compiler, a tracer, a mode, a kind of tensor, a
     view that is still to be negated, a tensor without numbers."""
     if torch.compiler.is_compiling() or torch._C._is_tracing():

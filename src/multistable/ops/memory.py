@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["fresh", "kept"]
+__all__ = ["fresh", "kept", "release_memory"]
 
 _SMALLEST, _LARGEST = 1 << 22, 1 << 28  # bytes; below, pages of 4 KiB cost little
 _MOST_IDLE = 1 << 28
@@ -61,7 +61,14 @@ def kept(x: Tensor, shape: tuple[int, ...]) -> Tensor:
         return fresh(x, shape)
     view = memoryview(block)
     weakref.finalize(view, _give_back, block).atexit = False
-    return torch.frombuffer(view, dtype=x.dtype, count=count).view(shape)
+    whole = torch.frombuffer(view, dtype=x.dtype, count=count)
+    # No view, of which autograd would keep account: an output can then be changed in place like any other.
+    return x.new_empty(0).set_(whole, 0, shape)  # pyright: ignore[reportCallIssue]  (without strides: contiguous)
+
+
+def release_memory() -> None:
+    """Give the memory that waits for the next call of a layer on the CPU, up to 256 MiB, back to the system."""
+    _idle.clear()
 
 
 def _take(size: int) -> mmap.mmap:

@@ -331,7 +331,7 @@ def _constants(dtype: torch.dtype) -> dict[str, Any]:
     """The constants of a dtype's words: the type, the width of a field, its sign bits, and what lifts NaNs to them."""
     bits = 8 * dtype.itemsize
     integer = {16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]
-    inf = int(torch.tensor(float("inf"), dtype=dtype).view(integer))
+    inf = int(torch.tensor(float("inf"), dtype=dtype, device="cpu").view(integer))
     ones = 0x10001 if bits == 16 else 1
     word = tl.uint64 if bits == 64 else tl.uint32
     return {"WORD": word, "WIDTH": bits, "SIGN": ones << (bits - 1), "NAN": ones * ((1 << (bits - 1)) - 1 - inf)}
