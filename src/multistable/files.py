@@ -10,39 +10,32 @@ __all__ = ["whole_file", "whole_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """After a kill or a crash at any moment ``path`` holds its old content or the new one, whole.
+    """:func:`whole_file` for a content that is there."""
+    with whole_file(path) as part:
+        part.write_bytes(content)
 
-    What a killed writer leaves is ``.NAME.partial``, which the next one overwrites.
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the name ``path`` when all is written.
+
+    After a kill or a crash at any moment ``path`` holds its old content or the new one, whole. What a killed writer
+    leaves is ``.NAME.part``, which the next one overwrites.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    part = path.with_name(f".{path.name}.part")
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
+        yield part
+        with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
             os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     if os.name == "posix":  # the new name, too, must reach the disk; elsewhere a folder cannot be opened
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the name ``path`` when all is written. A kill leaves only ``.NAME.part``."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        yield part
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager
