@@ -1,12 +1,13 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and the two parts of a safetensors file."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["whole_file", "whole_folder", "write_atomically"]
+__all__ = ["split_safetensors", "whole_file", "whole_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -51,3 +52,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def split_safetensors(content: bytes) -> tuple[dict[str, str], memoryview]:
+    """The metadata and the numbers of a file: length of the header (8 bytes, little-endian), header (JSON), numbers."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:start]).get("__metadata__", {}), memoryview(content)[start:]
