@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from multistable.files import write_atomically
+from multistable.files import split_safetensors, write_atomically
 from multistable.training import Options, checkpoint, train_run
 from multistable.training.results import folder_of
 from training_runs import QUIET, copy_first_run
@@ -39,7 +39,9 @@ def test_truncation_anywhere_is_named(path):
 
 def test_every_flipped_byte_of_data_is_named(path):
     content = path.read_bytes()
-    for position in range(checkpoint.data_start(content), len(content)):
+    _, numbers = split_safetensors(content)
+    assert len(numbers) == sum(tensor.nbytes for tensor in TENSORS.values())
+    for position in range(len(content) - len(numbers), len(content)):
         path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
         with pytest.raises(checkpoint.CheckpointError, match=r"last\.safetensors is corrupt: its checksum"):
             checkpoint.load(path)
@@ -90,5 +92,5 @@ def test_checkpoints_hold_no_pickle(tmp_path):
     run = copy_first_run()
     train_run(run, tmp_path, QUIET)
     for path in folder_of(run, tmp_path).glob("*.safetensors"):
-        content = path.read_bytes()
-        json.loads(content[8 : checkpoint.data_start(content)])
+        metadata, _ = split_safetensors(path.read_bytes())
+        json.loads(metadata["info"])

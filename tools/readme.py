@@ -20,6 +20,7 @@ TOUR = (
     "ops/cpu.py",
     "ops/team.py",
     "ops/fused.py",
+    "ops/memory.py",
     "ops/triton_latch.py",
     "ops/triton_latch_backward.py",
     "ops/triton_linear.py",

@@ -1,48 +1,42 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and the two parts of a safetensors file."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["whole_file", "whole_folder", "write_atomically"]
+__all__ = ["split_safetensors", "whole_file", "whole_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """After a kill or a crash at any moment ``path`` holds its old content or the new one, whole.
+    """:func:`whole_file` for a content that is there."""
+    with whole_file(path) as part:
+        part.write_bytes(content)
 
-    What a killed writer leaves is ``.NAME.partial``, which the next one overwrites.
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the name ``path`` when all is written.
+
+    After a kill or a crash at any moment ``path`` holds its old content or the new one, whole. What a killed writer
+    leaves is ``.NAME.part``, which the next one overwrites.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    part = path.with_name(f".{path.name}.part")
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
+        yield part
+        with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
             os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     if os.name == "posix":  # the new name, too, must reach the disk; elsewhere a folder cannot be opened
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the name ``path`` when all is written. A kill leaves only ``.NAME.part``."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        yield part
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -58,3 +52,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def split_safetensors(content: bytes) -> tuple[dict[str, str], memoryview]:
+    """The metadata and the numbers of a file: length of the header (8 bytes, little-endian), header (JSON), numbers."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:start]).get("__metadata__", {}), memoryview(content)[start:]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.files import write_atomically
+from multistable.files import split_safetensors, write_atomically
 from multistable.models.build import build_model
 from multistable.models.config import ModelConfig
 from multistable.models.sequence import SequenceModel
@@ -29,8 +29,9 @@ def save(model: SequenceModel, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     config = model.config.to_dict()
+    _, numbers = split_safetensors(safetensors.save(tensors))
     # One entry, because safetensors writes several in random order, and the same model should give the same bytes.
-    record = json.dumps({"config": config, "sha256": _checksum(safetensors.save(tensors))})
+    record = json.dumps({"config": config, "sha256": hashlib.sha256(numbers).hexdigest()})
     write_atomically(folder / WEIGHTS, safetensors.save(tensors, {"multistable": record}))
     write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
 
@@ -66,25 +67,15 @@ def _read_weights(path: Path, config: ModelConfig) -> dict[str, Tensor]:
     safetensors, data = _safetensors(), path.read_bytes()
     try:
         tensors = safetensors.load(data)
-        metadata = json.loads(data[8 : 8 + _header(data)]).get("__metadata__", {})
+        metadata, numbers = split_safetensors(data)
         record = json.loads(metadata.get("multistable", "{}"))  # empty in files by other programs
     except Exception as error:  # safetensors raises its own kinds for each way in which a file can be broken
         raise ValueError(f"{path} is cut off or not a safetensors file: {error}") from error
-    if record.get("sha256", _checksum(data)) != _checksum(data):
+    if "sha256" in record and record["sha256"] != hashlib.sha256(numbers).hexdigest():
         raise ValueError(f"{path} is damaged: its bytes do not match the checksum that was stored with them")
     if "config" in record and ModelConfig.from_dict(record["config"]) != config:
         raise ValueError(f"{path} was saved with another configuration than the {CONFIG} beside it")
     return tensors
-
-
-def _header(data: bytes) -> int:
-    """The length of a safetensors file's header, which stands in its first eight bytes."""
-    return int.from_bytes(data[:8], "little")
-
-
-def _checksum(data: bytes) -> str:
-    """Of the numbers in a safetensors file, its header left out."""
-    return hashlib.sha256(memoryview(data)[8 + _header(data) :]).hexdigest()
 
 
 def _safetensors() -> Any:

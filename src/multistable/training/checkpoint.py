@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from multistable.files import write_atomically
+from multistable.files import split_safetensors, write_atomically
 
 __all__ = ["CheckpointError", "load", "restore", "save"]
 
@@ -22,7 +22,8 @@ def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
 
     on_cpu = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
     text = json.dumps(info, sort_keys=True)
-    sha256 = digest(safetensors.torch.save(on_cpu), text)
+    _, numbers = split_safetensors(safetensors.torch.save(on_cpu))
+    sha256 = digest(numbers, text)
     write_atomically(path, safetensors.torch.save(on_cpu, metadata={"info": text, "sha256": sha256}))
 
 
@@ -34,11 +35,11 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     content = path.read_bytes()
     try:
         tensors = safetensors.torch.load(content)
-        metadata = json.loads(content[8 : data_start(content)])["__metadata__"]
+        metadata, numbers = split_safetensors(content)
         text, expected = metadata["info"], metadata["sha256"]
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}") from error
-    found = digest(content, text)
+    found = digest(numbers, text)
     if found != expected:
         raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}")
     return tensors, json.loads(text)
@@ -55,10 +56,7 @@ def restore(live: dict[str, Tensor], saved: dict[str, Tensor], source: Path | st
         tensor.detach().copy_(saved[name])
 
 
-def digest(content: bytes, text: str) -> str:
-    return hashlib.sha256(content[data_start(content) :] + text.encode()).hexdigest()
-
-
-def data_start(content: bytes) -> int:
-    """A safetensors file is the length of its header (8 bytes, little-endian), the header (JSON), the data."""
-    return 8 + int.from_bytes(content[:8], "little")
+def digest(numbers: memoryview, text: str) -> str:
+    found = hashlib.sha256(numbers)
+    found.update(text.encode())
+    return found.hexdigest()
