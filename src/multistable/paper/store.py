@@ -91,7 +91,10 @@ def read(path: Path) -> Record:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no result: {error}") from error
     if found != run.id:
-        raise ValueError(f"{path} is damaged: its id is {found}, but that of its run is {run.id}")
+        raise ValueError(
+            f"{path} is damaged, or from a version of multistable whose runs have other settings: its id is {found}, "
+            f"but that of its run is {run.id}"
+        )
     return record
 
 
