@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from multistable.training.command import train
+from small_data import forget_pathfinder
 
 app = typer.Typer()
 app.command()(train)
@@ -62,6 +63,7 @@ def test_options_reach_the_run(tmp_path):
         ("hold-bit --cell transformer", "cells must be names out of"),
         ("hold-bit --longer 10,many", "--longer must be whole numbers separated by commas, got '10,many'"),
         ("hold-bit --device gpu", "device must be auto or a device of torch (cpu, cuda, cuda:1), got 'gpu'"),
+        ("hold-bit --device meta", "device is 'meta', but this torch cannot compute on it"),
         ("copy-first --batch-size 100000", "batch_size must not exceed the 7200 training samples, got 100000"),
     ],
 )
@@ -70,6 +72,24 @@ def test_mistakes_are_answered_in_one_sentence(tmp_path, words, message):
     assert done.exit_code == 1
     assert message in done.output
     assert "Traceback" not in done.output
+
+
+def test_missing_data_are_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
+    forget_pathfinder()
+    done = call("pathfinder", "--scale", "smoke", "--out", tmp_path / "runs", "--device", "cpu")
+    assert done.exit_code == 1
+    [sentence] = done.output.splitlines()
+    assert sentence.startswith("error: ")
+    assert "easy32.npz does not exist: write it with `multistable data pathfinder" in sentence
+
+
+def test_an_impossible_folder_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    done = call("hold-bit", "--scale", "smoke", "--out", tmp_path / "file" / "runs", "--device", "cpu")
+    assert done.exit_code == 1
+    [sentence] = done.output.splitlines()
+    assert sentence.startswith("error: [Errno 20] Not a directory: ")
 
 
 def test_help_is_for_newcomers():

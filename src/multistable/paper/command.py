@@ -1,12 +1,11 @@
 """The commands on the paper: compute its experiments, draw its figures, measure its claims, write the report."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from multistable.one_sentence import one_sentence
 from multistable.paper.experiments import FIGURES as EXPERIMENTS
 from multistable.training.presets import Scale
 
@@ -20,15 +19,6 @@ SCALE_HELP = (
 ResultsOption = Annotated[Path, typer.Option(help="Folder of results.")]
 ScaleOption = Annotated[Scale, typer.Option(help="The scale whose results are looked at.")]
 RESULTS = Path("results")
-
-
-@contextmanager
-def errors_in_one_sentence() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
 
 
 def reproduce(
@@ -59,17 +49,11 @@ def reproduce(
     from multistable.paper import reproduce as compute
     from multistable.training import Options
 
-    try:
+    with one_sentence(goes_on_in=out):
         seconds = compute.parse_duration(budget) if budget else None
         summary = compute.reproduce(
             figures or None, scale, seeds, seconds, out, results, Options(device), say=typer.echo
         )
-    except KeyboardInterrupt as stop:
-        typer.echo(f"stopped; the same command goes on from the last checkpoint in {out}", err=True)
-        raise typer.Exit(130) from stop
-    except (ValueError, OSError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
     raise typer.Exit(summary.exit_code)
 
 
@@ -83,12 +67,13 @@ def figure(
 
     Figures of trained models show what results there are, and say what is missing.
     """
-    from multistable.paper import store
-    from multistable.paper.figures import PICTURES  # matplotlib takes a second to load
+    with one_sentence():
+        from multistable.paper import store
+        from multistable.paper.figures import PICTURES  # matplotlib takes a second to load, and may be missing
 
     if name != "all" and name not in PICTURES:
         raise typer.BadParameter(f"name must be 'all' or one of {', '.join(PICTURES)}, got {name!r}")
-    with errors_in_one_sentence():
+    with one_sentence():
         out.mkdir(parents=True, exist_ok=True)
         records = store.load(results, scale)
         for each in PICTURES if name == "all" else [name]:
@@ -115,7 +100,7 @@ def claims(
     from multistable.paper.claims import measure
     from multistable.paper.claims.table import show
 
-    with errors_in_one_sentence():
+    with one_sentence():
         records = store.load(results, scale)
     with Console(stderr=True).status("") as status:
         measured = measure(records, lambda claim: status.update(claim.id))
@@ -132,9 +117,9 @@ def report(
     """Write one HTML page with all figures and claims of the paper, the runs behind them, and what is missing."""
     from rich.console import Console
 
-    from multistable.paper.report import write
-
     console = Console(stderr=True)
-    with errors_in_one_sentence(), console.status("") as status:
+    with one_sentence(), console.status("") as status:
+        from multistable.paper.report import write  # matplotlib may be missing
+
         path = write(results, out, scale, lambda words: status.update(words))
     typer.echo(f"The page: {path.resolve()}")

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from multistable.cells import CELLS
+from multistable.one_sentence import one_sentence
 from multistable.tasks import TASKS
-from multistable.tasks.idx import DataError
-from multistable.training.checkpoint import CheckpointError
 from multistable.training.config import Decay, Precision, Run
-from multistable.training.loop import NonFiniteLossError, Options, train_run
+from multistable.training.loop import Options, train_run
 from multistable.training.presets import Preset, Scale, make_run, preset
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -114,7 +113,7 @@ def train(
     """
     sizes = {"blocks": blocks, "d_model": d_model, "d_state": d_state, "epochs": epochs, "batch_size": batch_size}
     settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted, "level": level}
-    try:
+    with one_sentence(goes_on_in=out):
         chosen = adjust(preset(task, scale), sizes, settings, learning_rate)
         processes = Processes.join(device)
         rounding: Precision = "float32" if precision == "auto" else precision
@@ -130,12 +129,6 @@ def train(
         if processes.first:
             records = evaluate_lengths(folder, lengths, LONGER_SAMPLES, device=processes.device) if lengths else []
             show(run, result, records, folder)
-    except KeyboardInterrupt as stop:
-        typer.echo(f"stopped; the same command goes on from the last checkpoint in {out}", err=True)
-        raise typer.Exit(130) from stop
-    except (ValueError, ImportError, DataError, CheckpointError, NonFiniteLossError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
 
 
 def whole_numbers(text: str) -> list[int]:
