@@ -61,7 +61,9 @@ def test_options_reach_the_run(tmp_path):
         ("mnist --length 5", "the task mnist has no --length"),
         ("hold-bit --cell lru,bmru --blocks 3", "--cell names 2 blocks, but --blocks is 3"),
         ("hold-bit --cell transformer", "cells must be names out of"),
-        ("hold-bit --longer 10,many", "--longer must be whole numbers separated by commas, got '10,many'"),
+        ("hold-bit --longer 10,many", "--longer must be positive whole numbers separated by commas, got '10,many'"),
+        ("hold-bit --scale smoke --longer=-5", "--longer must be positive whole numbers separated by commas, got '-5'"),
+        ("mnist --longer 1000", "other lengths need a task that streams and whose last output counts, got MNIST("),
         ("hold-bit --device gpu", "device must be auto or a device of torch (cpu, cuda, cuda:1), got 'gpu'"),
         ("hold-bit --device meta", "device is 'meta', but this torch cannot compute on it"),
         ("copy-first --batch-size 100000", "batch_size must not exceed the 7200 training samples, got 100000"),
@@ -71,7 +73,8 @@ def test_mistakes_are_answered_in_one_sentence(tmp_path, words, message):
     done = call(*words.split(), "--out", tmp_path)
     assert done.exit_code == 1
     assert message in done.output
-    assert "Traceback" not in done.output
+    assert isinstance(done.exception, SystemExit), "no traceback"
+    assert not list(tmp_path.rglob("*.safetensors")), "nothing was trained"
 
 
 def test_missing_data_are_one_sentence(tmp_path, monkeypatch):

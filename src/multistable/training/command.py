@@ -8,8 +8,9 @@ import typer
 
 from multistable.cells import CELLS
 from multistable.one_sentence import one_sentence
-from multistable.tasks import TASKS
+from multistable.tasks import TASKS, Task
 from multistable.training.config import Decay, Precision, Run
+from multistable.training.evaluate import streamed
 from multistable.training.loop import Options, train_run
 from multistable.training.presets import Preset, Scale, make_run, preset
 from multistable.training.processes import Processes
@@ -123,7 +124,7 @@ def train(
             chosen, cell_names(cell, chosen.blocks, blocks), dropout, decay=Decay(reading=decay), seed=seed,
             precision=rounding,
         )  # fmt: skip
-        lengths = whole_numbers(longer)
+        lengths = other_lengths(longer, run.task)
         result = train_run(run, out, Options(device, graph, compiled))
         folder = folder_of(run, out)
         if processes.first:
@@ -131,11 +132,14 @@ def train(
             show(run, result, records, folder)
 
 
-def whole_numbers(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",") if word]
-    except ValueError as error:
-        raise ValueError(f"--longer must be whole numbers separated by commas, got {text!r}") from error
+def other_lengths(text: str, task: Task) -> list[int]:
+    """The lengths in ``text``, looked at before the training: it may take a day."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ValueError(f"--longer must be positive whole numbers separated by commas, got {text!r}")
+    if words:
+        streamed(task)
+    return [int(word) for word in words]
 
 
 def adjust(chosen: Preset, sizes: dict[str, Any], settings: dict[str, Any], learning_rate: float | None) -> Preset:
