@@ -87,6 +87,16 @@ def test_missing_data_are_one_sentence(tmp_path, monkeypatch):
     assert "easy32.npz does not exist: write it with `multistable data pathfinder" in sentence
 
 
+def test_a_damaged_result_is_named(tmp_path):
+    words = ("hold-bit", "--scale", "smoke", "--out", tmp_path, "--device", "cpu")
+    assert call(*words).exit_code == 0
+    [path] = tmp_path.glob("*/result.json")
+    path.write_text("{")
+    done = call(*words)
+    assert done.exit_code == 1
+    assert done.output.startswith(f"error: {path} is truncated or corrupt: Expecting property name")
+
+
 def test_an_impossible_folder_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     done = call("hold-bit", "--scale", "smoke", "--out", tmp_path / "file" / "runs", "--device", "cpu")
