@@ -16,9 +16,16 @@ SCALE_HELP = (
     "GPU per seed. smoke: seconds, learns nothing."
 )
 
-ResultsOption = Annotated[Path, typer.Option(help="Folder of results.")]
+ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results")]
 ScaleOption = Annotated[Scale, typer.Option(help="The scale whose results are looked at.")]
 RESULTS = Path("results")
+
+
+def existing(results: Path | None) -> Path:
+    """The folder of results. One that was named must be there; the usual one need not: a newcomer has none yet."""
+    if results is not None and not results.is_dir():
+        raise ValueError(f"--results must be a folder of results, but there is no folder {results}")
+    return results or RESULTS
 
 
 def reproduce(
@@ -35,7 +42,7 @@ def reproduce(
     ] = None,
     budget: Annotated[str, typer.Option(help="Stop after this time, such as 9m or 1h30m; no limit if not given.")] = "",
     out: Annotated[Path, typer.Option(help="Folder of checkpoints and models.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = RESULTS,
     device: Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.")] = "auto",
 ) -> None:
     """Compute the paper's experiments: those that are missing, the most valuable first.
@@ -60,7 +67,7 @@ def reproduce(
 def figure(
     name: Annotated[str, typer.Argument(help="A figure, or 'all'.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
-    results: ResultsOption = RESULTS,
+    results: ResultsOption = None,
     scale: ScaleOption = "paper",
 ) -> None:
     """Draw a figure of the paper as SVG and PNG.
@@ -74,8 +81,8 @@ def figure(
     if name != "all" and name not in PICTURES:
         raise typer.BadParameter(f"name must be 'all' or one of {', '.join(PICTURES)}, got {name!r}")
     with one_sentence():
+        records = store.load(existing(results), scale)
         out.mkdir(parents=True, exist_ok=True)
-        records = store.load(results, scale)
         for each in PICTURES if name == "all" else [name]:
             picture = PICTURES[each].draw(records, scale)
             for kind in ("svg", "png"):
@@ -84,7 +91,7 @@ def figure(
 
 
 def claims(
-    results: ResultsOption = RESULTS,
+    results: ResultsOption = None,
     scale: ScaleOption = "paper",
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if a claim is not held; provisional ones pass.")
@@ -101,7 +108,7 @@ def claims(
     from multistable.paper.claims.table import show
 
     with one_sentence():
-        records = store.load(results, scale)
+        records = store.load(existing(results), scale)
     with Console(stderr=True).status("") as status:
         measured = measure(records, lambda claim: status.update(claim.id))
     show(measured)
@@ -111,7 +118,7 @@ def claims(
 
 def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    results: ResultsOption = RESULTS,
+    results: ResultsOption = None,
     scale: ScaleOption = "paper",
 ) -> None:
     """Write one HTML page with all figures and claims of the paper, the runs behind them, and what is missing."""
@@ -121,5 +128,5 @@ def report(
     with one_sentence(), console.status("") as status:
         from multistable.paper.report import write  # matplotlib may be missing
 
-        path = write(results, out, scale, lambda words: status.update(words))
+        path = write(existing(results), out, scale, lambda words: status.update(words))
     typer.echo(f"The page: {path.resolve()}")
