@@ -174,6 +174,10 @@ def test_a_failed_run_is_recorded_not_repeated_and_stops_nothing(here, two_runs)
     bad, good = records(here)["bad-seed0"], records(here)["good-seed0"]
     assert "the loss is not finite in epoch 1, step 2: first in the layer" in bad.failure
     assert bad.metrics == {}
+    assert bad.options == good.options == {"graph": False, "compiled": False}, "as computed, not as asked for"
+    assert (bad.machine["device"], bad.machine["processes"]) == ("cpu", 1)
+    assert bad.parameters > good.parameters
+    assert bad.seconds > 0
     assert good.failure is None
     here(["two"])
     assert here.lines[0] == "2 experiments at scale smoke: 2 are there, 0 to compute"

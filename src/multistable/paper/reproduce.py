@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from multistable.files import write_atomically
-from multistable.machine import describe
-from multistable.models import SequenceModel, build_model
+from multistable.models import SequenceModel
 from multistable.paper import store
 from multistable.paper.experiments import Experiment, plan
 from multistable.paper.overwrites import measure
@@ -22,7 +21,7 @@ from multistable.paper.store import Record
 from multistable.tasks.idx import DataError
 from multistable.training import NonFiniteLossError, Options, OutOfTimeError, train_run
 from multistable.training.checkpoint import CheckpointError, damage_named
-from multistable.training.loop import BEST, LAST, METRICS
+from multistable.training.loop import BEST, LAST
 from multistable.training.presets import Scale
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -152,16 +151,7 @@ def compute(experiment: Experiment, scale: Scale, out: Path, options: Options) -
     try:
         result = train_run(run, out, options)
     except NonFiniteLossError as error:
-        history = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
-        result = {
-            "parameters": sum(parameter.numel() for parameter in build_model(run.model).parameters()),
-            "metrics": {},
-            "history": history,
-            "seconds": history[-1]["seconds"] if history else 0.0,
-            "machine": describe(),
-            "options": {"graph": options.graph, "compiled": options.compiled},
-        }
-        return store.summarise(experiment, scale, result, [], failure=str(error))
+        return store.summarise(experiment, scale, error.result, [], failure=str(error))
     return store.summarise(experiment, scale, result, measure_all(experiment, folder, options))
 
 
