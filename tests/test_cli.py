@@ -51,6 +51,23 @@ def test_bench_refuses_an_unknown_device(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_bench_refuses_a_file_that_cannot_be_before_it_measures(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    result = run("-m", "multistable", "bench", "--out", "taken/cpu.json", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == ["error: [Errno 17] File exists: 'taken'"]
+    assert result.stdout == ""
+
+
+def test_figure_says_in_one_sentence_that_matplotlib_is_missing() -> None:
+    block = "import sys; sys.modules['matplotlib'] = None; from multistable.cli import main; main()"
+    result = run("-c", block, "figure", "surrogates")
+    assert result.returncode == 1
+    [sentence] = result.stderr.splitlines()
+    assert sentence.startswith("error: ")
+    assert "matplotlib" in sentence
+
+
 @pytest.mark.parametrize("package", ["typer", "matplotlib"])
 def test_a_missing_extra_is_one_sentence(package: str) -> None:
     block = f"import sys; sys.modules['{package}'] = None; from multistable.cli import main; main()"

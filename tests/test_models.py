@@ -324,6 +324,15 @@ def test_bad_input_is_named():
         both.step(x[:, 0])
 
 
+@pytest.mark.parametrize("lengths", [None, [0, 0, 0]])
+def test_of_no_timesteps_nothing_can_be_pooled(lengths):
+    x, lengths = torch.zeros(3, 0, 2).double(), None if lengths is None else torch.tensor(lengths)
+    assert make(pooling="none")(x, lengths=lengths)[0].shape[:2] == (3, 0)
+    for pooling in ("last", "mean"):
+        with pytest.raises(ValueError, match=rf"x must have .* for pooling '{pooling}', got \[3, 0, 2\]"):
+            make(pooling=pooling)(x, lengths=lengths)
+
+
 def test_config_survives_json():
     config = dataclasses.replace(BASE, lru=LRUConfig(r_min=0.5), dropout=0.1)
     assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config

@@ -174,6 +174,10 @@ def test_a_failed_run_is_recorded_not_repeated_and_stops_nothing(here, two_runs)
     bad, good = records(here)["bad-seed0"], records(here)["good-seed0"]
     assert "the loss is not finite in epoch 1, step 2: first in the layer" in bad.failure
     assert bad.metrics == {}
+    assert bad.options == good.options == {"graph": False, "compiled": False}, "as computed, not as asked for"
+    assert (bad.machine["device"], bad.machine["processes"]) == ("cpu", 1)
+    assert bad.parameters > good.parameters
+    assert bad.seconds > 0
     assert good.failure is None
     here(["two"])
     assert here.lines[0] == "2 experiments at scale smoke: 2 are there, 0 to compute"
@@ -191,6 +195,40 @@ def test_a_damaged_checkpoint_is_named_kept_and_stops_nothing(here, two_runs):
     assert "last.safetensors is truncated" in summary.skipped["good-seed0"]
     assert summary.done == 3
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("result.json", "{"), ("result.json", "[]"), ("result.json", "{}"), ("tests.json", "{"), ("tests.json", "[{}]")],
+)
+def test_a_damaged_file_of_a_run_is_named_kept_and_stops_nothing(here, name, content):
+    here(["copy-first"])
+    record = records(here)["bmru-T10-seed0"]
+    store.path_of(here.path / "here" / "results", "smoke", "copy-first", record.name).unlink()
+    path = folder_of(record.run, here.path / "here" / "runs") / name
+    path.write_text(content)
+    summary = here(["copy-first"], seeds=2)
+    assert summary.exit_code == 1
+    assert f"{path} is truncated or corrupt: " in summary.skipped[record.name]
+    assert summary.done == 11, "the other experiments go on"
+    assert any(f"cannot be computed: {path}" in line for line in here.lines)
+    assert here.lines[-1] == f"11 of 12 are there; not computed: {record.name}"
+    assert path.read_text() == content
+    path.unlink()
+    assert here(["copy-first"], seeds=2).exit_code == 0
+    assert facts(records(here)[record.name]) == facts(record)
+
+
+def test_a_damaged_model_is_named_and_stops_nothing(here):
+    here(["copy-first"])
+    record = records(here)["bmru-T10-seed0"]
+    folder = folder_of(record.run, here.path / "here" / "runs")
+    (folder / "model" / "model.safetensors").write_bytes(b"")
+    summary = here(["generalisation"], seeds=2)
+    assert summary.exit_code == 1
+    assert "model.safetensors is cut off" in summary.skipped[record.name]
+    assert f"remove {folder} to compute the run anew" in summary.skipped[record.name]
+    assert summary.done == summary.planned - 1
 
 
 def test_to_replace_the_result_of_another_run_is_said(here, two_runs, monkeypatch):

@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from multistable.training.command import train
+from small_data import forget_pathfinder
 
 app = typer.Typer()
 app.command()(train)
@@ -60,8 +61,11 @@ def test_options_reach_the_run(tmp_path):
         ("mnist --length 5", "the task mnist has no --length"),
         ("hold-bit --cell lru,bmru --blocks 3", "--cell names 2 blocks, but --blocks is 3"),
         ("hold-bit --cell transformer", "cells must be names out of"),
-        ("hold-bit --longer 10,many", "--longer must be whole numbers separated by commas, got '10,many'"),
+        ("hold-bit --longer 10,many", "--longer must be positive whole numbers separated by commas, got '10,many'"),
+        ("hold-bit --scale smoke --longer=-5", "--longer must be positive whole numbers separated by commas, got '-5'"),
+        ("mnist --longer 1000", "other lengths need a task that streams and whose last output counts, got MNIST("),
         ("hold-bit --device gpu", "device must be auto or a device of torch (cpu, cuda, cuda:1), got 'gpu'"),
+        ("hold-bit --device meta", "device is 'meta', but this torch cannot compute on it"),
         ("copy-first --batch-size 100000", "batch_size must not exceed the 7200 training samples, got 100000"),
     ],
 )
@@ -69,7 +73,36 @@ def test_mistakes_are_answered_in_one_sentence(tmp_path, words, message):
     done = call(*words.split(), "--out", tmp_path)
     assert done.exit_code == 1
     assert message in done.output
-    assert "Traceback" not in done.output
+    assert isinstance(done.exception, SystemExit), "no traceback"
+    assert not list(tmp_path.rglob("*.safetensors")), "nothing was trained"
+
+
+def test_missing_data_are_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
+    forget_pathfinder()
+    done = call("pathfinder", "--scale", "smoke", "--out", tmp_path / "runs", "--device", "cpu")
+    assert done.exit_code == 1
+    [sentence] = done.output.splitlines()
+    assert sentence.startswith("error: ")
+    assert "easy32.npz does not exist: write it with `multistable data pathfinder" in sentence
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    words = ("hold-bit", "--scale", "smoke", "--out", tmp_path, "--device", "cpu")
+    assert call(*words).exit_code == 0
+    [path] = tmp_path.glob("*/result.json")
+    path.write_text("{")
+    done = call(*words)
+    assert done.exit_code == 1
+    assert done.output.startswith(f"error: {path} is truncated or corrupt: Expecting property name")
+
+
+def test_an_impossible_folder_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    done = call("hold-bit", "--scale", "smoke", "--out", tmp_path / "file" / "runs", "--device", "cpu")
+    assert done.exit_code == 1
+    [sentence] = done.output.splitlines()
+    assert sentence.startswith("error: [Errno 20] Not a directory: ")
 
 
 def test_help_is_for_newcomers():

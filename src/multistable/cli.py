@@ -19,9 +19,9 @@ need("typer", "rich", "safetensors")
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
+from multistable.one_sentence import one_sentence  # noqa: E402
 from multistable.paper.command import claims, figure, report, reproduce  # noqa: E402
 from multistable.tasks.pathfinder import command as pathfinder  # noqa: E402
-from multistable.training.checkpoint import CheckpointError  # noqa: E402
 from multistable.training.command import train  # noqa: E402
 
 __all__ = ["app", "main"]
@@ -52,14 +52,8 @@ def demo(
     need("matplotlib")
     from multistable.demo import run
 
-    try:
+    with one_sentence(goes_on_in=folder):
         run(folder, seed=seed, console=console)
-    except KeyboardInterrupt as stop:
-        typer.echo(f"stopped; the same command goes on from what is in {folder}", err=True)
-        raise typer.Exit(130) from stop
-    except (OSError, CheckpointError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
 
 
 app.command()(train)
@@ -103,5 +97,8 @@ def bench(
 
     name = torch.cuda.get_device_name() if device == "cuda" else "this CPU"
     file = name.lower().replace(" ", "-") if device == "cuda" else device
-    rows = import_module(f"multistable.bench.{device}").rows
-    run(rows(), name, out or Path("benchmarks", "results", f"{file}.json"), console)
+    out = out or Path("benchmarks", "results", f"{file}.json")
+    with one_sentence():
+        out.parent.mkdir(parents=True, exist_ok=True)  # to fail now, and not after five minutes of measuring
+        rows = import_module(f"multistable.bench.{device}").rows
+        run(rows(), name, out, console)

@@ -14,6 +14,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ class Field:
     """A map ``f(h, *drives, *constants)``, pointwise unless ``coupled``.
 
     Args:
-        function: ``f``, written with torch operations.
+        function: ``f``, written with torch operations. A cell can be pickled if its functions can (no lambdas).
         constants: learnable numbers per unit, the last arguments of ``function``: name -> initial value.
         drives: the arguments between, name -> what a cell adds to its initial bias. Default: all that are left, 0 each.
         bounds: an interval that ``f`` maps into itself, so that it holds all equilibria. Default: ``(-1, 1)``
@@ -92,6 +93,10 @@ class Linear(Field):
         return p, torch.where(gap == 0, n * torch.ones_like(a), (1 - p) / ones)
 
 
+# What fields compute stands at the top level of this file, where pickle finds it by name, so that cells with fields can
+# be saved whole and sent to other processes. Numbers that a field fixes come first, and `partial` fills them in.
+
+
 def simplified_brc(c: float = 1.0) -> Field:
     """``(1 - c) h + c tanh(x + (beta + 1) h)``: bistable around x = 0 if beta > 0, monostable if not.
 
@@ -100,52 +105,56 @@ def simplified_brc(c: float = 1.0) -> Field:
     """
     if not 0 < c <= 1:
         raise ValueError(f"c must be positive and at most 1, got {c!r}")
+    function, derivative = partial(_simplified_brc, c), partial(_simplified_brc_slope, c)
+    return Field(function, drives={"x": 0.0, "beta": 1.0}, derivative=derivative, turns=_simplified_brc_turns)
 
-    def function(h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
-        return (1 - c) * h + c * torch.tanh(x + (beta + 1) * h)
 
-    def derivative(h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
-        return (1 - c) + c * (beta + 1) * (1 - torch.tanh(x + (beta + 1) * h) ** 2)
+def _simplified_brc(c: float, h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
+    return (1 - c) * h + c * torch.tanh(x + (beta + 1) * h)
 
-    def turns(x: Tensor, beta: Tensor) -> Tensor:
-        y_c = torch.asinh(beta.clamp(min=0).sqrt())  # (beta + 1) (1 - tanh(y)^2) = 1 at y = +-y_c
-        both = torch.stack([-y_c - x, y_c - x], dim=-1) / (beta + 1)[..., None]
-        return torch.where(beta[..., None] > 0, both, math.nan)
 
-    return Field(function, drives={"x": 0.0, "beta": 1.0}, derivative=derivative, turns=turns)
+def _simplified_brc_slope(c: float, h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
+    return (1 - c) + c * (beta + 1) * (1 - torch.tanh(x + (beta + 1) * h) ** 2)
+
+
+def _simplified_brc_turns(x: Tensor, beta: Tensor) -> Tensor:
+    y_c = torch.asinh(beta.clamp(min=0).sqrt())  # (beta + 1) (1 - tanh(y)^2) = 1 at y = +-y_c
+    both = torch.stack([-y_c - x, y_c - x], dim=-1) / (beta + 1)[..., None]
+    return torch.where(beta[..., None] > 0, both, math.nan)
 
 
 def brc() -> Field:
     """The bistable recurrent cell. With ``u_a = b_a`` and ``w_a = 0`` the simplified one with beta = tanh(b_a)."""
+    return Field(_brc, constants={"w_a": 0.0, "w_c": 0.0}, drives={"u_h": 0.0, "u_a": 1.0, "u_c": 0.0})
 
-    def function(h: Tensor, u_h: Tensor, u_a: Tensor, u_c: Tensor, w_a: Tensor, w_c: Tensor) -> Tensor:
-        keep = torch.sigmoid(u_c + w_c * h)
-        return keep * h + (1 - keep) * torch.tanh(u_h + (1 + torch.tanh(u_a + w_a * h)) * h)
 
-    return Field(function, constants={"w_a": 0.0, "w_c": 0.0}, drives={"u_h": 0.0, "u_a": 1.0, "u_c": 0.0})
+def _brc(h: Tensor, u_h: Tensor, u_a: Tensor, u_c: Tensor, w_a: Tensor, w_c: Tensor) -> Tensor:
+    keep = torch.sigmoid(u_c + w_c * h)
+    return keep * h + (1 - keep) * torch.tanh(u_h + (1 + torch.tanh(u_a + w_a * h)) * h)
 
 
 def nbrc() -> Field:
     """The neuromodulated bistable recurrent cell: w_a and w_c are matrices ``[N, N]``, so the units are coupled."""
-
-    def function(h: Tensor, u_h: Tensor, u_a: Tensor, u_c: Tensor, w_a: Tensor, w_c: Tensor) -> Tensor:
-        keep = torch.sigmoid(u_c + h @ w_c.mT)
-        return keep * h + (1 - keep) * torch.tanh(u_h + (1 + torch.tanh(u_a + h @ w_a.mT)) * h)
-
     constants = {"w_a": 0.0, "w_c": 0.0}
-    return Field(function, constants, {"u_h": 0.0, "u_a": 1.0, "u_c": 0.0}, coupled=True)
+    return Field(_nbrc, constants, {"u_h": 0.0, "u_a": 1.0, "u_c": 0.0}, coupled=True)
+
+
+def _nbrc(h: Tensor, u_h: Tensor, u_a: Tensor, u_c: Tensor, w_a: Tensor, w_c: Tensor) -> Tensor:
+    keep = torch.sigmoid(u_c + h @ w_c.mT)
+    return keep * h + (1 - keep) * torch.tanh(u_h + (1 + torch.tanh(u_a + h @ w_a.mT)) * h)
 
 
 def linear(a: float = 0.9) -> Linear:
     """``a h + x`` with a learnable ``a`` per unit, given here at its start."""
+    return Linear(_linear, constants={"a": a}, bounds=(-math.inf, math.inf), derivative=_linear_slope)
 
-    def function(h: Tensor, x: Tensor, a: Tensor) -> Tensor:
-        return a * h + x
 
-    def derivative(h: Tensor, x: Tensor, a: Tensor) -> Tensor:
-        return a + torch.zeros_like(h + x)
+def _linear(h: Tensor, x: Tensor, a: Tensor) -> Tensor:
+    return a * h + x
 
-    return Linear(function, constants={"a": a}, bounds=(-math.inf, math.inf), derivative=derivative)
+
+def _linear_slope(h: Tensor, x: Tensor, a: Tensor) -> Tensor:
+    return a + torch.zeros_like(h + x)
 
 
 def damped(field: Field, c: float) -> Field:
@@ -154,16 +163,17 @@ def damped(field: Field, c: float) -> Field:
         raise ValueError("field must be pointwise and nonlinear to be damped")
     if not 0 < c <= 1:
         raise ValueError(f"c must be positive and at most 1, got {c!r}")
-    plain = field
+    function = partial(_damped, field, c)
+    function.__signature__ = inspect.signature(field.function)  # type: ignore[attr-defined]
+    return replace(field, function=function, derivative=partial(_damped_slope, field, c))
 
-    def function(h: Tensor, *args: Tensor) -> Tensor:
-        return (1 - c) * h + c * plain(h, *args)
 
-    def derivative(h: Tensor, *args: Tensor) -> Tensor:
-        return (1 - c) + c * plain.slope(h, *args)
+def _damped(plain: Field, c: float, h: Tensor, *args: Tensor) -> Tensor:
+    return (1 - c) * h + c * plain(h, *args)
 
-    function.__signature__ = inspect.signature(plain.function)  # type: ignore[attr-defined]
-    return replace(field, function=function, derivative=derivative)
+
+def _damped_slope(plain: Field, c: float, h: Tensor, *args: Tensor) -> Tensor:
+    return (1 - c) + c * plain.slope(h, *args)
 
 
 FIELDS: dict[str, Callable[[], Field]] = {

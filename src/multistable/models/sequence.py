@@ -108,7 +108,7 @@ class SequenceModel(nn.Module):
         """Outputs, and the state to go on from.
 
         Args:
-            x: ``[B, T, d_input]``.
+            x: ``[B, T, d_input]``; T = 0 with pooling ``"none"`` only, since of no outputs none is last.
             state: that of the chunk before; None at the beginning. Bidirectional models take none, because their
                 reverse direction would need the future.
             reset: ``[B, T]`` booleans, the first steps of segments: states and positions start anew there.
@@ -120,6 +120,8 @@ class SequenceModel(nn.Module):
             pooling ``"none"`` all of them, ``[B, T, d_output]``; and the state behind the last valid step.
         """
         self._check(x, 3)
+        if x.shape[1] == 0 and self.config.pooling != "none":
+            raise ValueError(f"x must have timesteps for pooling {self.config.pooling!r}, got {list(x.shape)}")
         if state is not None and self.config.bidirectional:
             raise ValueError("state must be None for a bidirectional model: its reverse direction reads from the end")
         steps = Steps.of(x, True, reset, lengths)

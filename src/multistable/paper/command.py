@@ -1,12 +1,11 @@
 """The commands on the paper: compute its experiments, draw its figures, measure its claims, write the report."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from multistable.one_sentence import one_sentence
 from multistable.paper.experiments import FIGURES as EXPERIMENTS
 from multistable.training.presets import Scale
 
@@ -17,18 +16,16 @@ SCALE_HELP = (
     "GPU per seed. smoke: seconds, learns nothing."
 )
 
-ResultsOption = Annotated[Path, typer.Option(help="Folder of results.")]
+ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results")]
 ScaleOption = Annotated[Scale, typer.Option(help="The scale whose results are looked at.")]
 RESULTS = Path("results")
 
 
-@contextmanager
-def errors_in_one_sentence() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
+def existing(results: Path | None) -> Path:
+    """The folder of results. One that was named must be there; the usual one need not: a newcomer has none yet."""
+    if results is not None and not results.is_dir():
+        raise ValueError(f"--results must be a folder of results, but there is no folder {results}")
+    return results or RESULTS
 
 
 def reproduce(
@@ -45,7 +42,7 @@ def reproduce(
     ] = None,
     budget: Annotated[str, typer.Option(help="Stop after this time, such as 9m or 1h30m; no limit if not given.")] = "",
     out: Annotated[Path, typer.Option(help="Folder of checkpoints and models.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = RESULTS,
     device: Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.")] = "auto",
 ) -> None:
     """Compute the paper's experiments: those that are missing, the most valuable first.
@@ -59,38 +56,33 @@ def reproduce(
     from multistable.paper import reproduce as compute
     from multistable.training import Options
 
-    try:
+    with one_sentence(goes_on_in=out):
         seconds = compute.parse_duration(budget) if budget else None
         summary = compute.reproduce(
             figures or None, scale, seeds, seconds, out, results, Options(device), say=typer.echo
         )
-    except KeyboardInterrupt as stop:
-        typer.echo(f"stopped; the same command goes on from the last checkpoint in {out}", err=True)
-        raise typer.Exit(130) from stop
-    except (ValueError, OSError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
     raise typer.Exit(summary.exit_code)
 
 
 def figure(
     name: Annotated[str, typer.Argument(help="A figure, or 'all'.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
-    results: ResultsOption = RESULTS,
+    results: ResultsOption = None,
     scale: ScaleOption = "paper",
 ) -> None:
     """Draw a figure of the paper as SVG and PNG.
 
     Figures of trained models show what results there are, and say what is missing.
     """
-    from multistable.paper import store
-    from multistable.paper.figures import PICTURES  # matplotlib takes a second to load
+    with one_sentence():
+        from multistable.paper import store
+        from multistable.paper.figures import PICTURES  # matplotlib takes a second to load, and may be missing
 
     if name != "all" and name not in PICTURES:
         raise typer.BadParameter(f"name must be 'all' or one of {', '.join(PICTURES)}, got {name!r}")
-    with errors_in_one_sentence():
+    with one_sentence():
+        records = store.load(existing(results), scale)
         out.mkdir(parents=True, exist_ok=True)
-        records = store.load(results, scale)
         for each in PICTURES if name == "all" else [name]:
             picture = PICTURES[each].draw(records, scale)
             for kind in ("svg", "png"):
@@ -99,7 +91,7 @@ def figure(
 
 
 def claims(
-    results: ResultsOption = RESULTS,
+    results: ResultsOption = None,
     scale: ScaleOption = "paper",
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if a claim is not held; provisional ones pass.")
@@ -115,8 +107,8 @@ def claims(
     from multistable.paper.claims import measure
     from multistable.paper.claims.table import show
 
-    with errors_in_one_sentence():
-        records = store.load(results, scale)
+    with one_sentence():
+        records = store.load(existing(results), scale)
     with Console(stderr=True).status("") as status:
         measured = measure(records, lambda claim: status.update(claim.id))
     show(measured)
@@ -126,15 +118,15 @@ def claims(
 
 def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    results: ResultsOption = RESULTS,
+    results: ResultsOption = None,
     scale: ScaleOption = "paper",
 ) -> None:
     """Write one HTML page with all figures and claims of the paper, the runs behind them, and what is missing."""
     from rich.console import Console
 
-    from multistable.paper.report import write
-
     console = Console(stderr=True)
-    with errors_in_one_sentence(), console.status("") as status:
-        path = write(results, out, scale, lambda words: status.update(words))
+    with one_sentence(), console.status("") as status:
+        from multistable.paper.report import write  # matplotlib may be missing
+
+        path = write(existing(results), out, scale, lambda words: status.update(words))
     typer.echo(f"The page: {path.resolve()}")

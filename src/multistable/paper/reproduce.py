@@ -13,16 +13,15 @@ from typing import Any
 import torch
 
 from multistable.files import write_atomically
-from multistable.machine import describe
-from multistable.models import SequenceModel, build_model
+from multistable.models import SequenceModel
 from multistable.paper import store
 from multistable.paper.experiments import Experiment, plan
 from multistable.paper.overwrites import measure
 from multistable.paper.store import Record
 from multistable.tasks.idx import DataError
 from multistable.training import NonFiniteLossError, Options, OutOfTimeError, train_run
-from multistable.training.checkpoint import CheckpointError
-from multistable.training.loop import BEST, LAST, METRICS
+from multistable.training.checkpoint import CheckpointError, damage_named
+from multistable.training.loop import BEST, LAST
 from multistable.training.presets import Scale
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -50,7 +49,7 @@ class Summary:
     failed: list[str] = field(default_factory=list)
     """Runs whose loss became NaN; they are not tried again."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """What could not be computed, and why: data that are missing, memory that is too small, damaged checkpoints."""
+    """What could not be computed, and why: data that are missing, memory that is too small, damaged files."""
     out_of_time: bool = False
 
     @property
@@ -152,16 +151,7 @@ def compute(experiment: Experiment, scale: Scale, out: Path, options: Options) -
     try:
         result = train_run(run, out, options)
     except NonFiniteLossError as error:
-        history = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
-        result = {
-            "parameters": sum(parameter.numel() for parameter in build_model(run.model).parameters()),
-            "metrics": {},
-            "history": history,
-            "seconds": history[-1]["seconds"] if history else 0.0,
-            "machine": describe(),
-            "options": {"graph": options.graph, "compiled": options.compiled},
-        }
-        return store.summarise(experiment, scale, result, [], failure=str(error))
+        return store.summarise(experiment, scale, error.result, [], failure=str(error))
     return store.summarise(experiment, scale, result, measure_all(experiment, folder, options))
 
 
@@ -178,15 +168,26 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
     if not experiment.tests:
         return []
     path = folder / TESTS
-    done = json.loads(path.read_text()) if path.is_file() else []
-    known = {(test["length"], test["noise"], test["samples"]) for test in done}
+    done = read_tests(path)
     device = Processes.join(options.device).device
-    model = SequenceModel.from_pretrained(folder / "model", device=device)
+    try:
+        model = SequenceModel.from_pretrained(folder / "model", device=device)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{error}; remove {folder} to compute the run anew") from error
     for test in experiment.tests:
-        if (test.length, test.noise, test.samples) not in known:
-            done.append(measure(experiment.run, model, test, device, options.deadline))
-            write_atomically(path, json.dumps(done).encode())
-    return done
+        key = test.length, test.noise, test.samples
+        if key not in done:
+            done[key] = measure(experiment.run, model, test, device, options.deadline)
+            write_atomically(path, json.dumps(list(done.values())).encode())
+    return list(done.values())
+
+
+def read_tests(path: Path) -> dict[tuple[int, float, int], dict[str, Any]]:
+    """What has been measured, by length, noise and number of samples."""
+    if not path.is_file():
+        return {}
+    with damage_named(path):
+        return {(test["length"], test["noise"], test["samples"]): test for test in json.loads(path.read_text())}
 
 
 def remove_checkpoints(folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,22 @@ from torch import Tensor
 
 from multistable.files import split_safetensors, write_atomically
 
-__all__ = ["CheckpointError", "load", "restore", "save"]
+__all__ = ["CheckpointError", "damage_named", "load", "restore", "save"]
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint is damaged, or belongs to something else."""
+    """A checkpoint, or another file in a run's folder, is damaged or belongs to something else."""
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Around the reading of a JSON file in a run's folder: if it is not what it should be, the error names it."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError) as error:
+        raise CheckpointError(
+            f"{path} is truncated or corrupt: {error}; remove it to compute anew what it held"
+        ) from error
 
 
 def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:

@@ -1,17 +1,18 @@
 """The command ``multistable train``."""
 
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from multistable.cells import CELLS
-from multistable.tasks import TASKS
-from multistable.tasks.idx import DataError
-from multistable.training.checkpoint import CheckpointError
-from multistable.training.config import Decay, Precision, Run
-from multistable.training.loop import NonFiniteLossError, Options, train_run
+from multistable.one_sentence import one_sentence
+from multistable.tasks import TASKS, Task
+from multistable.training.config import Decay, Run
+from multistable.training.evaluate import streamed
+from multistable.training.loop import Options, train_run
 from multistable.training.presets import Preset, Scale, make_run, preset
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -31,79 +32,50 @@ SCALE_HELP = (
     "Sizes to start from; other options change single ones. smoke: seconds, learns little. small: minutes on a CPU. "
     "paper: the paper's tables, for a GPU."
 )
+OUT_HELP = "Folder of results; each run gets a folder of its own in it."
+DECAY_HELP = "Weight decay by the paper's words, or sparing norms and eigenvalues."
 LONGER_SAMPLES = 64
-TRAIN, MODEL, TASK, MACHINE = "Training", "Model", "Task", "Computing"
+training_option = partial(typer.Option, rich_help_panel="Training")
+model_option = partial(typer.Option, rich_help_panel="Model")
+task_option = partial(typer.Option, rich_help_panel="Task")
+machine_option = partial(typer.Option, rich_help_panel="Computing")
 
 
 def train(
     task: Annotated[str, typer.Argument(help=TASK_HELP, metavar="TASK", autocompletion=lambda: list(TASKS))],
     scale: Annotated[Scale, typer.Option(help=SCALE_HELP)] = "small",
     seed: Annotated[int, typer.Option(help="Weights, data, order and dropout follow from it.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder of results; each run gets a folder of its own in it.")] = Path(
-        "runs"
-    ),
-    cell: Annotated[
-        str, typer.Option(help=CELL_HELP, rich_help_panel=MODEL, autocompletion=lambda: list(CELLS))
-    ] = "bmru",
-    blocks: Annotated[int | None, typer.Option(help="Number of recurrent blocks.", rich_help_panel=MODEL)] = None,
-    d_model: Annotated[
-        int | None, typer.Option(help="Width of the network between cells.", rich_help_panel=MODEL)
-    ] = None,
-    d_state: Annotated[
-        int | None, typer.Option(help="Units per cell; a hybrid has half of each kind.", rich_help_panel=MODEL)
-    ] = None,
-    dropout: Annotated[float, typer.Option(help="Dropout behind each block.", rich_help_panel=MODEL)] = 0.0,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training set; a tenth is warm-up.", rich_help_panel=TRAIN)
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Sequences per step, of all processes together.", rich_help_panel=TRAIN)
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="The highest, reached after the warm-up.", rich_help_panel=TRAIN)
-    ] = None,
-    decay: Annotated[
-        Literal["paper", "usual"],
-        typer.Option(
-            help="Weight decay by the paper's words, or sparing norms and eigenvalues.", rich_help_panel=TRAIN
-        ),
-    ] = "paper",
-    length: Annotated[
-        int | None, typer.Option(help="hold-bit, copy-first: timesteps of a sequence.", rich_help_panel=TASK)
-    ] = None,
-    noise: Annotated[
-        float | None, typer.Option(help="copy-first: standard deviation of later numbers.", rich_help_panel=TASK)
-    ] = None,
-    black_pixels: Annotated[
-        int | None, typer.Option(help="mnist: black pixels at the end (paper: 0, 1216).", rich_help_panel=TASK)
-    ] = None,
+    out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("runs"),
+    cell: Annotated[str, model_option(help=CELL_HELP, autocompletion=lambda: list(CELLS))] = "bmru",
+    blocks: Annotated[int | None, model_option(help="Number of recurrent blocks.")] = None,
+    d_model: Annotated[int | None, model_option(help="Width of the network between cells.")] = None,
+    d_state: Annotated[int | None, model_option(help="Units per cell; a hybrid has half of each kind.")] = None,
+    dropout: Annotated[float, model_option(help="Dropout behind each block.")] = 0.0,
+    epochs: Annotated[int | None, training_option(help="Passes over the training set; a tenth is warm-up.")] = None,
+    batch_size: Annotated[int | None, training_option(help="Sequences per step, of all processes together.")] = None,
+    learning_rate: Annotated[float | None, training_option(help="The highest, reached after the warm-up.")] = None,
+    decay: Annotated[Literal["paper", "usual"], training_option(help=DECAY_HELP)] = "paper",
+    length: Annotated[int | None, task_option(help="hold-bit, copy-first: timesteps of a sequence.")] = None,
+    noise: Annotated[float | None, task_option(help="copy-first: standard deviation of later numbers.")] = None,
+    black_pixels: Annotated[int | None, task_option(help="mnist: black pixels at the end (paper: 0, 1216).")] = None,
     permuted: Annotated[
-        bool | None,
-        typer.Option("--permuted/--in-order", help="mnist: the order of the pixels.", rich_help_panel=TASK),
+        bool | None, task_option("--permuted/--in-order", help="mnist: the order of the pixels.")
     ] = None,
-    level: Annotated[
-        str | None, typer.Option(help="pathfinder: easy, intermediate or hard.", rich_help_panel=TASK)
-    ] = None,
-    longer: Annotated[str, typer.Option(help="Also test at these lengths: '1000,10000'.", rich_help_panel=TASK)] = "",
-    device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.", rich_help_panel=MACHINE)
-    ] = "auto",
+    level: Annotated[str | None, task_option(help="pathfinder: easy, intermediate or hard.")] = None,
+    longer: Annotated[str, task_option(help="Also test at these lengths: '1000,10000'.")] = "",
+    device: Annotated[str, machine_option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.")] = "auto",
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="auto: bfloat16 on a GPU, else float32.", rich_help_panel=MACHINE),
+        Literal["auto", "float32", "bfloat16"], machine_option(help="auto: bfloat16 on a GPU, else float32.")
     ] = "auto",
     compiled: Annotated[
         bool | None,
-        typer.Option(
+        machine_option(
             "--compile/--no-compile",
             help="Compile the model with torch.compile.",
             show_default="on a GPU, if the run is long",
-            rich_help_panel=MACHINE,
         ),
     ] = None,
-    graph: Annotated[
-        bool, typer.Option(help="On a GPU, replay the step as a CUDA graph.", rich_help_panel=MACHINE)
-    ] = True,
+    graph: Annotated[bool, machine_option(help="On a GPU, replay the step as a CUDA graph.")] = True,
 ) -> None:
     """Train a model on a task, test it, and print a table.
 
@@ -114,35 +86,29 @@ def train(
     """
     sizes = {"blocks": blocks, "d_model": d_model, "d_state": d_state, "epochs": epochs, "batch_size": batch_size}
     settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted, "level": level}
-    try:
+    with one_sentence(goes_on_in=out):
         chosen = adjust(preset(task, scale), sizes, settings, learning_rate)
+        cells = cell_names(cell, chosen.blocks, blocks)
         processes = Processes.join(device)
-        rounding: Precision = "float32" if precision == "auto" else precision
-        if precision == "auto" and processes.device.type == "cuda":
-            rounding = "bfloat16"
-        run = make_run(
-            chosen, cell_names(cell, chosen.blocks, blocks), dropout, decay=Decay(reading=decay), seed=seed,
-            precision=rounding,
-        )  # fmt: skip
-        lengths = whole_numbers(longer)
+        if precision == "auto":
+            precision = "bfloat16" if processes.device.type == "cuda" else "float32"
+        run = make_run(chosen, cells, dropout, decay=Decay(reading=decay), seed=seed, precision=precision)
+        lengths = other_lengths(longer, run.task)
         result = train_run(run, out, Options(device, graph, compiled))
-        folder = folder_of(run, out)
         if processes.first:
+            folder = folder_of(run, out)
             records = evaluate_lengths(folder, lengths, LONGER_SAMPLES, device=processes.device) if lengths else []
             show(run, result, records, folder)
-    except KeyboardInterrupt as stop:
-        typer.echo(f"stopped; the same command goes on from the last checkpoint in {out}", err=True)
-        raise typer.Exit(130) from stop
-    except (ValueError, ImportError, DataError, CheckpointError, NonFiniteLossError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
 
 
-def whole_numbers(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",") if word]
-    except ValueError as error:
-        raise ValueError(f"--longer must be whole numbers separated by commas, got {text!r}") from error
+def other_lengths(text: str, task: Task) -> list[int]:
+    """The lengths in ``text``, looked at before the training: it may take a day."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ValueError(f"--longer must be positive whole numbers separated by commas, got {text!r}")
+    if words:
+        streamed(task)
+    return [int(word) for word in words]
 
 
 def adjust(chosen: Preset, sizes: dict[str, Any], settings: dict[str, Any], learning_rate: float | None) -> Preset:

@@ -16,7 +16,7 @@ from multistable.training.config import Precision
 from multistable.training.processes import Processes
 from multistable.training.stepper import autocast, warm_up
 
-__all__ = ["Evaluation", "Evaluator", "evaluate_stream", "read_pieces"]
+__all__ = ["Evaluation", "Evaluator", "evaluate_stream", "read_pieces", "streamed"]
 
 
 class Evaluation(NamedTuple):
@@ -95,6 +95,13 @@ def captured(
     return replay
 
 
+def streamed(task: Task) -> Streamed:
+    """The task, if it can be tested at other lengths than its own."""
+    if not isinstance(task, Streamed) or task.pooling != "last":
+        raise ValueError(f"other lengths need a task that streams and whose last output counts, got {task!r}")
+    return task
+
+
 @torch.no_grad()
 def evaluate_stream(
     task: Task,
@@ -112,10 +119,8 @@ def evaluate_stream(
     At no time do more than two pieces ``[S, t, D]`` exist, and the model sees ``batch_size`` rows at a time: the
     memory needed does not depend on ``length``.
     """
-    if not isinstance(task, Streamed) or task.pooling != "last":
-        raise ValueError(f"task must be one that streams and whose last output counts, got {task!r}")
     check_sizes(1, length=length, samples=samples)
-    target, pieces = task.stream(length, samples, seed)
+    target, pieces = streamed(task).stream(length, samples, seed)
     readings = read_pieces(model, pieces, batch_size=batch_size, precision=precision, device=device)
     [(output, _)] = deque(readings, maxlen=1)
     target = target.to(device)

@@ -32,7 +32,11 @@ LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
 
 
 class NonFiniteLossError(RuntimeError):
-    """The loss became NaN or infinite."""
+    """The loss became NaN or infinite. ``result`` is what the run came to until then, without metrics."""
+
+    def __init__(self, message: str, result: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.result = result or {}
 
 
 class OutOfTimeError(RuntimeError):
@@ -242,7 +246,8 @@ class Training:
         self.seed_step()
         with autocast(self.processes.device, self.run.precision):
             where = first_bad_layer(self.model, self.run.task.inputs(self.train_set.stored[index]))
-        raise NonFiniteLossError(f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {where}")
+        message = f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {where}"
+        raise NonFiniteLossError(message, self.result({}))
 
     def check_deadline(self) -> None:
         """Leave with a checkpoint if the time is over. The step that was just launched counts."""
@@ -259,7 +264,15 @@ class Training:
         if self.best is not None:
             checkpoint.restore(self.model.state_dict(), self.best_weights, "of the best epoch")
             metrics["best"] = self.test_weights(samples, self.best["epoch"])
-        values = {
+        if self.processes.first:
+            self.model.save_pretrained(self.folder / "model")
+            results.write(self.folder, self.run, self.result(metrics))
+        self.processes.wait()
+        return results.read(self.folder) or {}
+
+    def result(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """What the run came to, where, and how it was computed, whatever was asked for."""
+        return {
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "metrics": metrics,
             "history": self.history,
@@ -267,11 +280,6 @@ class Training:
             "machine": describe() | {"device": self.processes.device.type, "processes": self.processes.count},
             "options": {"graph": self.graph, "compiled": self.compiled},
         }
-        if self.processes.first:
-            self.model.save_pretrained(self.folder / "model")
-            results.write(self.folder, self.run, values)
-        self.processes.wait()
-        return results.read(self.folder) or {}
 
     def test_weights(self, samples: Samples, epoch: int) -> dict[str, Any]:
         test, metric = self.evaluate(samples), self.run.task.metric

@@ -29,6 +29,7 @@ class Processes:
         check_device(device)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             chosen = torch.device(device)
+            check_computes(chosen)
             if chosen.type == "cuda" and chosen.index is not None:
                 torch.cuda.set_device(chosen)  # kernels and graphs run on the current one
             return cls(chosen)
@@ -86,3 +87,11 @@ def check_device(device: str) -> None:
         raise ValueError(f"device must be auto or a device of torch (cpu, cuda, cuda:1), got {device!r}") from error
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {device!r}, but torch finds no GPU")
+
+
+def check_computes(device: torch.device) -> None:
+    """Try it: builds of torch differ, and a number of a GPU may be too high."""
+    try:
+        torch.zeros(1, device=device).item()
+    except Exception as error:  # each device has a kind of its own to say that it is not there
+        raise ValueError(f"device is '{device}', but this torch cannot compute on it") from error

@@ -1,14 +1,13 @@
 """``multistable data pathfinder`` and ``multistable data show pathfinder``."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from multistable.one_sentence import one_sentence
 from multistable.tasks.pathfinder.settings import settings
 from multistable.tasks.pathfinder.task import PAPER_MEAN, PAPER_STD, Pathfinder, compact_file, moments
 
@@ -45,7 +44,7 @@ def generate(
     from multistable.tasks.pathfinder.compact import Origin
     from multistable.tasks.pathfinder.produce import produce, store_for
 
-    with _one_sentence():
+    with one_sentence():
         out = out or compact_file(level, size)
         origin = Origin(settings(level, size=size, distractors=distractors), seed, count)
         with Progress(*_COLUMNS) as progress:
@@ -73,7 +72,7 @@ def show(
 
     from multistable.tasks.pathfinder.sheet import write_sheet
 
-    with _one_sentence():
+    with one_sentence():
         images, labels = _images(level, source, count, size, seed)
         write_sheet(out, images[:count], labels[:count])
     mean, std = moments(torch.from_numpy(images))
@@ -82,16 +81,6 @@ def show(
         f"(the paper: {PAPER_MEAN}, {PAPER_STD})"
     )
     typer.echo(f"{min(count, len(images))} of them: {out}")
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """What is wrong with an argument or a file as one sentence instead of a traceback."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
 
 
 def _images(level: str, source: Path | None, count: int, size: int, seed: int):

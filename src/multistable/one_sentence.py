@@ -1,0 +1,35 @@
+"""Mistakes of a user, answered by a command in one sentence instead of a traceback."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import typer
+
+from multistable.tasks.idx import DataError
+from multistable.training.checkpoint import CheckpointError
+from multistable.training.loop import NonFiniteLossError
+
+__all__ = ["one_sentence"]
+
+# Other kinds are faults of this library: their traceback is wanted.
+MISTAKES = (ValueError, OSError, ImportError, DataError, CheckpointError, NonFiniteLossError, torch.OutOfMemoryError)
+
+
+@contextmanager
+def one_sentence(goes_on_in: Path | None = None) -> Iterator[None]:
+    """What is wrong with an argument, a file or a run becomes ``error: ...`` and exit code 1.
+
+    ``goes_on_in`` is the folder from which the same command goes on; with it an interrupt says so, exit code 130.
+    """
+    try:
+        yield
+    except MISTAKES as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt as stop:
+        if goes_on_in is None:
+            raise
+        typer.echo(f"stopped; the same command goes on from what is in {goes_on_in}", err=True)
+        raise typer.Exit(130) from stop

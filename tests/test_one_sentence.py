@@ -1,0 +1,37 @@
+"""``one_sentence``: mistakes become a sentence and exit code 1, interrupts say how to go on, faults stay tracebacks."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+
+from multistable.one_sentence import one_sentence
+from multistable.tasks.idx import DataError
+from multistable.training import NonFiniteLossError
+from multistable.training.checkpoint import CheckpointError
+
+MISTAKES = [ValueError, FileNotFoundError, ImportError, DataError, CheckpointError, NonFiniteLossError]
+
+
+@pytest.mark.parametrize("kind", [*MISTAKES, torch.OutOfMemoryError])
+def test_a_mistake_is_a_sentence(kind, capsys):
+    with pytest.raises(typer.Exit) as leave, one_sentence():
+        raise kind("size must be 3, got 4")
+    assert leave.value.exit_code == 1
+    assert capsys.readouterr().err == "error: size must be 3, got 4\n"
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, TypeError, KeyError])
+def test_a_fault_of_the_library_keeps_its_traceback(kind):
+    with pytest.raises(kind), one_sentence():
+        raise kind("size")
+
+
+def test_an_interrupt_says_where_it_goes_on(capsys):
+    with pytest.raises(typer.Exit) as leave, one_sentence(goes_on_in=Path("runs")):
+        raise KeyboardInterrupt
+    assert leave.value.exit_code == 130
+    assert capsys.readouterr().err == "stopped; the same command goes on from what is in runs\n"
+    with pytest.raises(KeyboardInterrupt), one_sentence():
+        raise KeyboardInterrupt
