@@ -117,7 +117,7 @@ def test_what_waits_is_bounded_and_the_oldest_goes_first(idle) -> None:
 
 
 @linux
-@pytest.mark.parametrize("size", [4 * MIB - 1, 256 * MIB + 1])
+@pytest.mark.parametrize("size", [4 * MIB - 1, 128 * MIB + 1])
 def test_small_and_large_memory_is_not_kept(idle, size: int) -> None:
     of_torch = kept(size).untyped_storage().resizable()
     assert of_torch
@@ -135,8 +135,8 @@ def test_what_waits_can_be_released(idle) -> None:
 
 
 @linux
-def test_256_mib_are_kept(idle) -> None:
-    kept(256 * MIB)
+def test_128_mib_are_kept(idle) -> None:
+    kept(128 * MIB)
     assert len(idle) == 1
 
 

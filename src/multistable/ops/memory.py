@@ -17,6 +17,7 @@ __all__ = ["fresh", "kept", "release_memory"]
 
 _SMALLEST, _LARGEST = 1 << 22, 1 << 28  # bytes; below, pages of 4 KiB cost little
 _MOST_IDLE = 1 << 28
+_LARGEST_KEPT = _MOST_IDLE // 2  # one that fills the pool would drive out all others at every turn
 _PAGE, _HUGE_PAGE = 1 << 12, 1 << 21
 _MADV_HUGEPAGE = 14
 
@@ -43,7 +44,7 @@ def fresh(x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
 
 
 def kept(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """:func:`fresh`, but where huge pages pay the memory stays with the process when the last tensor on it is gone.
+    """:func:`fresh`, but of 4 to 128 MiB the memory stays with the process when the last tensor on it is gone.
 
     There it waits for the next call that asks for as much or for down to half of it; 256 MiB may wait in all. A
     training step at (32, 1024, 256) in float32 between others of nn.GRU takes 128 ms, and 151 where only the
@@ -53,10 +54,11 @@ def kept(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     is retained, hooks of saved tensors. The tensor is like any other but that its storage cannot be resized.
     """
     count = prod(shape)
-    if sys.platform != "linux" or not _pays(x, count * x.itemsize):
+    size = count * x.itemsize
+    if sys.platform != "linux" or not _pays(x, size) or size > _LARGEST_KEPT:
         return fresh(x, shape)
     try:
-        block = _take(count * x.itemsize)
+        block = _take(size)
     except OSError:  # no memory: torch says so in its own way
         return fresh(x, shape)
     view = memoryview(block)
