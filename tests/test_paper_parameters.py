@@ -110,7 +110,7 @@ def test_other_values_of_the_tables_can_be_reached():
     assert cell_names("bmru", 2, 3) == ("bmru",) * 3
 
 
-@pytest.mark.parametrize(("cells", "beta_bias"), [(("bmru",), 4.0), (("lru", "hybrid"), 4.0), (("lru", "gru"), 0.0)])
+@pytest.mark.parametrize(("cells", "beta_bias"), [(("bmru",), 8.0), (("lru", "hybrid"), 8.0), (("lru", "gru"), 0.0)])
 def test_thresholds_start_high_where_there_are_some(cells, beta_bias):
     """Copy-first-input, docs/log.md; a run without thresholds has the same hash whatever the preset says."""
     assert paper_run("copy-first", cells).model.beta_bias == beta_bias

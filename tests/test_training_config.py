@@ -43,7 +43,7 @@ def test_the_hash_knows_every_part():
 @pytest.mark.parametrize(
     ("key", "cells", "name"),
     [
-        (("copy-first", "paper"), ("bmru", "bmru"), "19103e44b286"),
+        (("copy-first", "paper"), ("bmru", "bmru"), "ae91b4b2ed86"),
         (("mnist", "paper"), ("bmru", "lru"), "44e2a3f1f93c"),
         (("pathfinder", "paper"), ("bmru",), "fe3e8eaa5597"),
     ],

@@ -50,9 +50,9 @@ PRESETS: dict[tuple[str, Scale], Preset] = {
     # For the BMRU it makes little difference (docs/log.md).
     ("copy-first", "smoke"): Preset(CopyFirst(10, 1.0, 500, 200), 1, 16, 16, 2, 32, SHORT, initial="torch"),
     ("copy-first", "small"): Preset(
-        CopyFirst(50, 1.0, 8_000, 2_000), 2, 64, 64, 15, 64, SHORT, beta_bias=4.0, initial="torch"
+        CopyFirst(50, 1.0, 8_000, 2_000), 2, 64, 64, 15, 64, SHORT, beta_bias=8.0, initial="torch"
     ),
-    ("copy-first", "paper"): Preset(CopyFirst(), 2, 256, 256, 100, 256, PAPER, beta_bias=4.0, initial="torch"),
+    ("copy-first", "paper"): Preset(CopyFirst(), 2, 256, 256, 100, 256, PAPER, beta_bias=8.0, initial="torch"),
     # Table "Training parameters used in section Permuted sequential MNIST".
     ("mnist", "smoke"): Preset(MNIST(0, True, 320, 100), 1, 16, 16, 2, 32, SHORT, 16),
     ("mnist", "small"): Preset(MNIST(0, True, 4_000, 1_000), 2, 64, 64, 8, 64, SHORT, 16),
