@@ -11,7 +11,7 @@ from multistable.paper import claims, store
 from multistable.paper.claims import CLAIMS, table
 from multistable.paper.command import claims as command
 from multistable.paper.store import Record
-from paper_records import INTACT, SCORES, STREAMS, pathfinder_score, records
+from paper_records import SCORES, STREAMS, pathfinder_score, records
 
 TRAINED = {claim.id: claim for claim in CLAIMS if claim.trained}
 
@@ -34,7 +34,7 @@ BREAKS: dict[str, dict[str, Any]] = {
     "longer-bmru-resilient": stream("bmru", 10_000, 1.0, 0.6),
     "longer-bmru-loud": stream("bmru", 100_000, 1.0, 0.0015),
     "longer-bmru-quiet": stream("bmru", 100_000, 0.1, 0.0011),
-    "longer-bmru-overwrites": {"intact": INTACT | {100_000: 0.0013}},
+    "longer-bmru-overwrites": {"restored": 0.011},
     "mnist-lru-better": scores(lru_3_blocks=95.1),
     "mnist-lru-combines": scores(lru_3_blocks=96),
     "mnist-bmru-maintains": scores(bmru_3_blocks_black=91),
@@ -151,26 +151,34 @@ def test_quiet_noise_has_two_readings():
     assert "if N(0, 0.1) gives the variance, not held" in measured.finding.note
 
 
-def test_overwrites_are_looked_at_at_the_greatest_length_that_most_seeds_have(whole):
-    fewer = records(intact={T: error for T, error in INTACT.items() if T <= 1_000})
-    assert "at T = 1,000 " in TRAINED["longer-bmru-overwrites"].measure(fewer).finding.measured
-    assert "at T = 100,000 " in TRAINED["longer-bmru-overwrites"].measure(whole).finding.measured
+def test_what_is_put_back_is_compared_with_what_was_lost(whole):
+    finding = TRAINED["longer-bmru-overwrites"].measure(whole).finding
+    assert finding.measured == (
+        "0.001 ± 0 at T = 100, 0.1 ± 0 at T = 100,000, 0.002 ± 0 with them put back: 99% of the loss"
+    )
+    assert finding.note == "of 400 stored values 0.1 are overwritten at T = 100, 1e+02 at T = 100,000"
 
 
-def test_sequences_with_as_many_overwrites_are_compared(whole):
-    def group(least: int, most: int, sequences: int, error: float) -> dict[str, Any]:
-        return {"least": least, "most": most, "sequences": sequences, "mse": error}
+def test_a_bmru_that_loses_nothing_loses_by_overwrites_only():
+    measured = TRAINED["longer-bmru-overwrites"].measure(records(**stream("bmru", 100_000, 1.0, 0.001)))
+    assert measured.verdict == "held"
+    assert measured.finding.measured.endswith("nothing is lost")
 
-    groups = {
-        100: [group(0, 0, 5000, 0.001), group(1, 1, 700, 0.002), group(2, 3, 300, 0.004)],
-        1_000: [group(0, 0, 20, 0.5), group(1, 1, 299, 0.5), group(2, 3, 5000, 0.0045), group(4, 7, 600, 0.1)],
-    }
-    record = next(r for r in whole if r.name == "bmru-T100-seed2")
-    tests = [test | {"overwrites": groups.get(test["length"], [])} for test in record.tests]
-    measured = TRAINED["longer-bmru-overwrites"].measure([replace(record, tests=tests)])
-    assert measured.words == "provisional (held so far)"
-    assert measured.finding.measured == "0.004 at T = 100, 0.0045 at T = 1,000 (0.002 over all)"
-    assert measured.finding.note == "overwritten values in the sequences compared: 2 to 3"
+
+def test_tests_that_put_nothing_back_do_not_count():
+    measured = TRAINED["longer-bmru-overwrites"].measure(records(restored=None))
+    assert (measured.verdict, measured.finding.measured) == ("not measured", "missing: restored")
+
+
+def test_lru_at_300_says_with_which_seeds_it_learns(whole):
+    spoiled = [
+        replace(r, metrics={which: values | {"test_mse": 0.001} for which, values in r.metrics.items()})
+        if r.configuration == "lru-T300" and r.run.seed in (1, 3) else r
+        for r in whole
+    ]  # fmt: skip
+    for id in ("copy-300-lru", "copy-300-lru-best"):
+        assert "it learns with" not in TRAINED[id].measure(whole).finding.note
+        assert "it learns with seeds 1, 3" in TRAINED[id].measure(spoiled).finding.note
 
 
 def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):

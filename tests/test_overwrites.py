@@ -7,7 +7,7 @@ import torch
 
 from multistable.models import build_model
 from multistable.paper.experiments import TestAt
-from multistable.paper.overwrites import measure, memory_units
+from multistable.paper.overwrites import find_memory, measure
 from multistable.tasks import CopyFirst
 from multistable.training import OutOfTimeError
 from training_runs import copy_first_run, hold_bit_run
@@ -21,6 +21,7 @@ def known_units():
     run = copy_first_run(length=10, d_model=2, d_state=5)
     model = build_model(run.model).eval()
     cell = model.blocks[0].cell
+    model.blocks[0].norm.eps = 0  # thresholds are exact
     with torch.no_grad():
         model.encoder.weight.copy_(torch.eye(2))
         model.encoder.bias.zero_()
@@ -32,14 +33,17 @@ def known_units():
     return run, model
 
 
-def test_memory_units_are_those_that_hold():
+def test_memory_is_what_units_keep():
     run, model = known_units()
-    assert memory_units(run, model, samples=500).tolist() == [True, False, True, False, True]
+    memory = find_memory(run, model, samples=500)
+    assert memory.values.tolist() == [True, False, True, False, True]
+    assert memory.zeros.tolist() == [False, False, False, True, True]
 
 
-@pytest.mark.parametrize("length", [1, 10, 2500])
+@pytest.mark.parametrize("length", [1, 2, 10, 2500])
 def test_overwrites_are_counted(length):
-    """Unit 2 loses its value where the last |r| > 3.5 has another sign than the first r; 4 too, if it has got one."""
+    """Unit 2 loses its value where the last |r| > 3.5 has another sign than the first r; 4 too, if it has got one, and
+    its zero at any |r| > 3.5."""
     run, model = known_units()
     found = measure(run, model, TestAt(length, 1.0, 300))
     _, pieces = CopyFirst().stream(length, 300, run.seed)
@@ -48,51 +52,59 @@ def test_overwrites_are_counted(length):
     for row in r:
         strong = [float(value) for value in row[1:] if abs(value) > THRESHOLD]
         changed = bool(strong) and (strong[-1] > 0) != (float(row[0]) > 0)
-        lost.append(0 if not changed else 2 if abs(row[0]) > 2 else 1)
-    counts = {(part["least"], part["most"]): part["sequences"] for part in found["overwrites"]}
-    expected = {(0, 0): lost.count(0), (1, 1): lost.count(1), (2, 3): lost.count(2)}
-    assert counts == {key: value for key, value in expected.items() if value}
-    assert length < 100 or (lost.count(1) > 50 and lost.count(2) > 0)
-    assert found["memory_units"] == 3
+        lost.append(changed + (changed if abs(row[0]) > 2 else bool(strong)))
+    assert found["stored"] == 4
+    assert found["overwritten"] == sum(lost) / 300
+    assert found["intact"] == lost.count(0)
+    assert length < 100 or (lost.count(0) > 50 and lost.count(1) > 50 and lost.count(2) > 50)
     assert (found["length"], found["noise"], found["samples"]) == (length, 1.0, 300)
 
 
 def test_little_noise_overwrites_nothing():
     run, model = known_units()
-    [only] = measure(run, model, TestAt(2500, 0.1, 50))["overwrites"]
-    assert (only["least"], only["most"], only["sequences"]) == (0, 0, 50)
+    found = measure(run, model, TestAt(2500, 0.1, 50))
+    assert (found["stored"], found["overwritten"], found["intact"]) == (4, 0, 50)
+    assert found["restored"] == found["mse"]
 
 
+@pytest.mark.parametrize("T", [1, 2, 30])
 @pytest.mark.parametrize("cells", [("bmru", "bmru"), ("hybrid", "lru"), ("lru",)])
-def test_errors_and_states_are_those_of_single_steps(cells):
+def test_errors_and_states_are_those_of_single_steps(cells, T):
     run = copy_first_run(cells, length=6, d_model=8, d_state=8)
     model = build_model(run.model).eval()
-    found = measure(run, model, TestAt(30, 0.5, 40))
-    target, pieces = CopyFirst(noise=0.5).stream(30, 40, run.seed)
+    found = measure(run, model, TestAt(T, 0.5, 40))
+    target, pieces = CopyFirst(noise=0.5).stream(T, 40, run.seed)
     x = torch.cat(list(pieces), dim=1)
-    state, first = None, None
+    states = [None]
     with torch.no_grad():
-        for t in range(30):
-            output, state = model.step(x[:, t], state)
-            first = first or state
-    errors = (output[:, 0] - target).square()
-    assert found["mse"] == pytest.approx(float(errors.mean()), rel=1e-5)
+        for t in range(T):
+            output, state = model.step(x[:, t], states[-1])
+            states.append(state)
+    assert found["mse"] == pytest.approx(float((output[:, 0] - target).square().mean()), rel=1e-5)
     if cells == ("lru",):
-        assert "overwrites" not in found
+        assert "restored" not in found
         return
     size = {"bmru": 8, "hybrid": 4, "lru": 0}
-    before, after = (
+    first, last = (
         torch.cat([h[0, :, : size[cell]] for cell, h in zip(cells, each.cells, strict=True)], dim=-1)
-        for each in (first, state)
+        for each in (states[1], states[-1])
     )
-    memory = memory_units(run, model, 40)
-    count = ((before != 0) & (before != after) & memory).sum(dim=1)
-    assert len(memory) == sum(size[cell] for cell in cells)
-    for part in found["overwrites"]:
-        chosen = (count >= part["least"]) & (count <= part["most"])
-        assert part["sequences"] == int(chosen.sum())
-        assert part["mse"] == pytest.approx(float(errors[chosen].mean()), rel=1e-4)
-    assert sum(part["sequences"] for part in found["overwrites"]) == 40
+    memory = find_memory(run, model, 40)
+    assert len(memory.values) == len(memory.zeros) == sum(size[cell] for cell in cells)
+    stored = torch.where(first != 0, memory.values, memory.zeros)
+    assert found["stored"] == pytest.approx(float(stored.sum()) / 40)
+    assert found["overwritten"] == pytest.approx(float((stored & (first != last)).sum()) / 40)
+    assert T < 30 or (found["overwritten"] > 0 and found["restored"] != found["mse"])
+    if T > 1:
+        before = [h.clone() for h in states[-2].cells]
+        start = 0
+        for i, cell in enumerate(cells):
+            units = slice(start, start := start + size[cell])
+            part = before[i][0, :, : size[cell]]
+            before[i][0, :, : size[cell]] = torch.where(stored[:, units], first[:, units], part)
+        with torch.no_grad():
+            output, _ = model.step(x[:, -1], states[-2]._replace(cells=tuple(before)))
+    assert found["restored"] == pytest.approx(float((output[:, 0] - target).square().mean()), rel=1e-5)
 
 
 def test_a_test_stops_at_its_deadline():

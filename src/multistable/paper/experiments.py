@@ -103,8 +103,7 @@ def copy_first(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
         chosen = replace(base, task=replace(base.task, length=T))
         for cell in ("bmru", "lru"):
             run = make_run(chosen, (cell,) * base.blocks, seed=seed, precision=precision(scale))
-            own = TestAt(T, NOISES[0], STREAMS[scale][1])
-            found.append(Experiment(f"{cell}-T{T}", run, (own,) if cell == "bmru" else ()))
+            found.append(Experiment(f"{cell}-T{T}", run))
     lru = found[-1].run
     usual = replace(lru, decay=Decay(reading="usual"))
     unit = replace(lru, model=replace(lru.model, initial="unit"))

@@ -1,91 +1,98 @@
 """Tests of a trained model at other lengths and noises, and whether noise overwrote what a BMRU had stored.
 
-A *stored value* is what the first timestep wrote into a memory unit. It is *overwritten* if the unit's last state is
-another one; to write the same value again loses nothing, and the model's answer follows from the last states. A
-*memory unit* is a unit of a BMRU, in any block, that holds: in the sequences of the run's own task whose first timestep
-wrote it, the value was still there in the end in 75 % or more. The other units compute: one that writes all the time
-has the same value again by chance in half of them. A state of zero that noise writes to is not counted.
+A *stored value* is what the first timestep left in a unit that keeps it: +-alpha, or zero where it did not write. A
+unit keeps written values (zeros) if, in the sequences of the run's own task whose first timestep wrote it (did not),
+its last state is still the same in 75 % or more. The other units compute: one that writes all the time has the same
+value again by chance in half of them. A stored value is *overwritten* if the unit's last state is another one.
+
+To see whether the model loses by nothing else, the overwritten values are put back before the last timestep is read.
 """
 
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from multistable.models import SequenceModel
+from multistable.models import ModelState, SequenceModel
 from multistable.models.block import Block
 from multistable.paper.experiments import TestAt
 from multistable.tasks import CopyFirst
 from multistable.training import OutOfTimeError, Run
-from multistable.training.evaluate import read_pieces
+from multistable.training.evaluate import ahead, read_piece
 
-__all__ = ["bins", "measure", "memory_units"]
+__all__ = ["Memory", "find_memory", "measure"]
 
-HOLDS = 0.75
+KEEPS = 0.75
 """Half way between a unit that never loses its value and one that writes all the time."""
 BATCH = 512
 """Sequences at a time. Twice that of training: fewer kernels to launch, and there are no gradients to keep."""
 
 
 class Reading(NamedTuple):
-    """S sequences, read: errors ``[S]``, and the states of the M units of all BMRU behind first and last timestep."""
+    """S sequences, read: errors ``[S]``, and the states around the timesteps that count."""
 
     scores: Tensor
-    first: Tensor
-    """``[S, M]``; zero where the first timestep did not write."""
-    last: Tensor
+    target: Tensor
+    first: ModelState
+    """Behind the first timestep."""
+    before: ModelState
+    """Before the last one; of sequences of one timestep that behind it."""
+    last: ModelState
+    """Behind the last one."""
+    x: Tensor
+    """``[S, 1, D]``: the last timestep."""
+
+
+class Memory(NamedTuple):
+    """Which of the M units of all BMRU keep a written value, and which a zero: booleans ``[M]``."""
+
+    values: Tensor
+    zeros: Tensor
+
+    def stored(self, first: Tensor) -> Tensor:
+        """``[S, M]``: whether what the first timestep left in a unit is a stored value."""
+        return torch.where(first != 0, self.values, self.zeros)
 
 
 def measure(
     run: Run, model: SequenceModel, test: TestAt, device: torch.device | str = "cpu", deadline: float | None = None
 ) -> dict[str, Any]:
-    """The metric of a model on new sequences; of a model with a BMRU also the overwrites, see :func:`bins`.
+    """The metric of a model on new sequences. Of a model with a BMRU also how many values are stored and overwritten
+    per sequence, in how many sequences none is, and the metric with the overwritten ones put back (``restored``).
 
     Raises ``OutOfTimeError`` when ``time.perf_counter()`` comes to ``deadline``.
     """
     started = time.perf_counter()
+    metric = run.task.metric
     reading = read(run, model, test, device, deadline)
     found: dict[str, Any] = {"length": test.length, "noise": test.noise, "samples": test.samples}
-    found[run.task.metric] = float(reading.scores.mean())
-    if reading.first.shape[1] > 0:
-        memory = memory_units(run, model, test.samples, device)
-        overwritten = (is_overwritten(reading) & memory).sum(dim=1)
-        found["memory_units"] = int(memory.sum())
-        found["overwrites"] = bins(overwritten, reading.scores, run.task.metric)
+    found[metric] = float(reading.scores.mean())
+    if bmru_places(model):
+        memory = find_memory(run, model, test.samples, device)
+        first, last = (bmru_states(model, state) for state in (reading.first, reading.last))
+        stored = memory.stored(first)
+        overwritten = (stored & (first != last)).sum(dim=1)
+        found["stored"] = int(stored.sum()) / len(stored)
+        found["overwritten"] = int(overwritten.sum()) / len(stored)
+        found["intact"] = int((overwritten == 0).sum())
+        found["restored"] = float(read_restored(run, model, reading, stored, device).mean())
     return found | {"seconds": round(time.perf_counter() - started, 3)}
 
 
-def memory_units(run: Run, model: SequenceModel, samples: int, device: torch.device | str = "cpu") -> Tensor:
-    """``[M]`` booleans: the units that hold what the first timestep wrote, on sequences of the run's own task."""
+def find_memory(run: Run, model: SequenceModel, samples: int, device: torch.device | str = "cpu") -> Memory:
+    """The units that keep what the first timestep left in them, on sequences of the run's own task."""
     task = copy_first(run)
     reading = read(run, model, TestAt(task.length, task.noise, samples), device)
-    written = reading.first != 0
-    lost = is_overwritten(reading).sum(dim=0)
-    return written.any(dim=0) & (lost <= (1 - HOLDS) * written.sum(dim=0))
+    first, last = (bmru_states(model, state) for state in (reading.first, reading.last))
 
+    def keeps(chosen: Tensor) -> Tensor:
+        lost = (chosen & (first != last)).sum(dim=0)
+        return chosen.any(dim=0) & (lost <= (1 - KEEPS) * chosen.sum(dim=0))
 
-def is_overwritten(reading: Reading) -> Tensor:
-    """``[S, M]``."""
-    return (reading.first != 0) & (reading.first != reading.last)
-
-
-def bins(overwritten: Tensor, scores: Tensor, metric: str) -> list[dict[str, Any]]:
-    """Sequences by the number of their overwritten values, ``[S]``: none, 1, 2 to 3, 4 to 7, ...; no empty bin.
-
-    >>> bins(torch.tensor([0, 0, 5, 7]), torch.tensor([0.5, 1.5, 4.0, 2.0]), "mse")
-    [{'least': 0, 'most': 0, 'sequences': 2, 'mse': 1.0}, {'least': 4, 'most': 7, 'sequences': 2, 'mse': 3.0}]
-    """
-    found = []
-    most = int(overwritten.max())
-    for least, upper in [(0, 0)] + [(1 << k, (2 << k) - 1) for k in range(most.bit_length())]:
-        chosen = (overwritten >= least) & (overwritten <= upper)
-        if n := int(chosen.sum()):
-            found.append({"least": least, "most": upper, "sequences": n, metric: float(scores[chosen].mean())})
-    return found
+    return Memory(keeps(first != 0), keeps(first == 0))
 
 
 def read(
@@ -93,13 +100,33 @@ def read(
 ) -> Reading:
     task = replace(copy_first(run), noise=test.noise)
     target, pieces = task.stream(test.length, test.samples, run.seed)
-    readings = read_pieces(model, first_apart(pieces), batch_size=BATCH, precision=run.precision, device=device)
-    output, states = next(readings)
-    first = bmru_states(model, states)
-    for output, states in readings:  # noqa: B007  the last ones count
+    ends = ahead(ends_apart(pieces))
+
+    def go_on(x: Tensor, state: ModelState | None) -> tuple[Tensor, ModelState]:
+        return read_piece(model, x, state, batch_size=BATCH, precision=run.precision, device=device)
+
+    x = next(ends)
+    output, first = go_on(x, None)
+    before = last = first
+    for x in ends:
+        before = last
+        output, last = go_on(x, before)
         if deadline is not None and time.perf_counter() >= deadline:
             raise OutOfTimeError(f"no time to test at {test.length} timesteps")
-    return Reading(task.scores(output, target.to(output.device)), first, bmru_states(model, states))
+    target = target.to(output.device)
+    return Reading(task.scores(output, target), target, first, before, last, x)
+
+
+def read_restored(
+    run: Run, model: SequenceModel, reading: Reading, stored: Tensor, device: torch.device | str
+) -> Tensor:
+    """Errors ``[S]`` where the stored values ``[S, M]`` were put back before the last timestep was read."""
+    if reading.before is reading.last:
+        return reading.scores
+    first, before = (bmru_states(model, state) for state in (reading.first, reading.before))
+    state = with_bmru_states(model, reading.before, torch.where(stored, first, before))
+    output, _ = read_piece(model, reading.x, state, batch_size=BATCH, precision=run.precision, device=device)
+    return copy_first(run).scores(output, reading.target)
 
 
 def copy_first(run: Run) -> CopyFirst:
@@ -108,18 +135,43 @@ def copy_first(run: Run) -> CopyFirst:
     return run.task
 
 
-def first_apart(pieces: Iterator[Tensor]) -> Iterator[Tensor]:
-    """The same sequences with the first timestep as a piece of its own."""
+def ends_apart(pieces: Iterator[Tensor]) -> Iterator[Tensor]:
+    """The same sequences with the first and the last timestep as pieces of their own."""
     piece = next(pieces)
-    rest = [piece[:, 1:]] if piece.shape[1] > 1 else []
-    return chain([piece[:, :1]], rest, pieces)
+    yield piece[:, :1]
+    rest = piece[:, 1:]
+    for piece in pieces:
+        if rest.shape[1] > 0:
+            yield rest
+        rest = piece
+    if rest.shape[1] > 1:
+        yield rest[:, :-1]
+    if rest.shape[1] > 0:
+        yield rest[:, -1:]
 
 
-def bmru_states(model: SequenceModel, states: list[Tensor]) -> Tensor:
+def bmru_places(model: SequenceModel) -> list[tuple[int, slice]]:
+    """Blocks with a BMRU, and where its units are in the block's state."""
+    found = []
+    for i, block in enumerate(model.blocks):
+        start = 0
+        for part in cast(Block, block).cell.parts:
+            if part.name == "bmru":
+                found.append((i, slice(start, start + part.size)))
+            start += part.size
+    return found
+
+
+def bmru_states(model: SequenceModel, state: ModelState) -> Tensor:
     """``[S, M]``: of the states ``[1, S, ...]`` of the blocks what belongs to a BMRU."""
-    found = [states[0].new_empty(states[0].shape[1], 0)]
-    for block, state in zip(list(model.blocks), states, strict=True):
-        parts = cast(Block, block).cell.parts
-        pieces = state[0].split([part.size for part in parts], dim=-1)
-        found += [piece for part, piece in zip(parts, pieces, strict=True) if part.name == "bmru"]
-    return torch.cat(found, dim=-1)
+    return torch.cat([state.cells[i][0, :, place] for i, place in bmru_places(model)], dim=-1)
+
+
+def with_bmru_states(model: SequenceModel, state: ModelState, units: Tensor) -> ModelState:
+    """The state with other values ``[S, M]`` of what belongs to a BMRU."""
+    cells = [h.clone() for h in state.cells]
+    places = bmru_places(model)
+    sizes = [place.stop - place.start for _, place in places]
+    for (i, place), values in zip(places, units.split(sizes, dim=-1), strict=True):
+        cells[i][0, :, place] = values
+    return state._replace(cells=tuple(cells))

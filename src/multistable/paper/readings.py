@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from multistable.paper.store import Record
 
-__all__ = ["Value", "runs_of", "score", "streamed", "test_of"]
+__all__ = ["Value", "runs_of", "score", "streamed"]
 
 Value = Callable[[Record], float | None]
 """A number of a record; None where it does not have it."""
@@ -31,16 +31,11 @@ def score(which: Literal["last", "best"]) -> Value:
     return value
 
 
-def streamed(length: int, noise: float) -> Value:
-    """The error on streamed sequences of this length and noise."""
+def streamed(length: int, noise: float, name: str | None = None) -> Value:
+    """The error on streamed sequences of this length and noise, or what else of that test is called ``name``."""
 
     def value(record: Record) -> float | None:
-        test = test_of(record, length, noise)
-        return None if test is None else test[record.run.task.metric]
+        tests = (t for t in record.tests if t["length"] == length and math.isclose(t["noise"], noise))
+        return next(tests, {}).get(name or record.run.task.metric)
 
     return value
-
-
-def test_of(record: Record, length: int, noise: float) -> dict[str, Any] | None:
-    """All that was measured in that test."""
-    return next((t for t in record.tests if t["length"] == length and math.isclose(t["noise"], noise)), None)

@@ -2,5 +2,16 @@
 
 from multistable.training.config import Decay, Run, Schedule
 from multistable.training.loop import NonFiniteLossError, Options, OutOfTimeError, train_run
+from multistable.training.trained import evaluate_lengths, load_trained
 
-__all__ = ["Decay", "NonFiniteLossError", "Options", "OutOfTimeError", "Run", "Schedule", "train_run"]
+__all__ = [
+    "Decay",
+    "NonFiniteLossError",
+    "Options",
+    "OutOfTimeError",
+    "Run",
+    "Schedule",
+    "evaluate_lengths",
+    "load_trained",
+    "train_run",
+]
