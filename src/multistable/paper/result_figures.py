@@ -63,8 +63,9 @@ class Results:
 
 
 def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: bool = True) -> None:
-    """Mean and range."""
+    """Mean and range, and a dash for each seed: two of five may be far from the others."""
     if values:
+        axis.plot([x] * len(values), values, color=colour, marker="_", ms=6, ls="")
         axis.errorbar(x, statistics.fmean(values), [[y] for y in reach(values)], color=colour, capsize=3, lw=1.2)
         axis.plot(x, statistics.fmean(values), color=colour, marker="o", ms=6, mfc=colour if filled else "white")
 
