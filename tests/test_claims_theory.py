@@ -103,6 +103,12 @@ def two_ticks_more(patch: Patch) -> None:
     patch.setattr(ClockedRNN, "tick", lambda self, h, *args: plain(self, plain(self, h, *args), *args))
 
 
+def many_ticks_more(patch: Patch) -> None:
+    """A clock that is always fast enough."""
+    plain = clock.settle
+    patch.setattr(equilibria, "settle", lambda *args, ticks: plain(*args, ticks=10 * ticks))
+
+
 def sloppy_roots(patch: Patch) -> None:
     plain = dynamics.equilibria
 
@@ -234,8 +240,10 @@ BREAKS: dict[str, Callable[[Patch], None]] = {
     "clock-linear": wrong_closed_form,
     "convergence": restless_field,
     "convergent-stationary": exact_scan_drifts,
+    "finite-clock": many_ticks_more,
     "transients-fade": trajectories_at_rest,
     "one-equilibrium": wrong_beta,
+    "static-layer": wrong_beta,
     "two-equilibria": wrong_beta,
     "memory-region": wrong_beta,
     "basins": wrong_beta,
@@ -348,6 +356,18 @@ def test_a_root_finder_that_misses_roots_is_found_out(monkeypatch):
     pairs_of_roots_missed(monkeypatch)
     measured = THEORY["newton"].measure([])
     assert measured.verdict == "not held", measured.finding.measured
+
+
+def test_the_scan_of_the_operator_must_give_the_products_too(monkeypatch):
+    """Theorem 2 says so of both components."""
+    plain = branches.associative_scan
+
+    def broken(combine, elements, reverse=False):
+        first, *rest = plain(combine, elements, reverse)
+        return first + 1, *rest
+
+    monkeypatch.setattr(branches, "associative_scan", broken)
+    assert THEORY["operator"].measure([]).verdict == "not held"
 
 
 @pytest.mark.parametrize("id", ["held-bit", "implicit-gradient", "monostable", "depth"])

@@ -8,7 +8,7 @@ from multistable.dynamics import hysteresis
 from multistable.paper import theory
 from multistable.paper.claims.claim import Claim, Finding, collector
 from multistable.paper.claims.clock import settle
-from multistable.paper.claims.numbers import differing, gaussian, largest, seeded
+from multistable.paper.claims.numbers import differing, gaussian, largest, seeded, within
 
 __all__ = ["CLAIMS"]
 
@@ -48,6 +48,25 @@ def convergent_stationary() -> Finding:
 
 
 @claim(
+    "finite-clock",
+    "No finite number of ticks guarantees convergence",
+    "sec. 3",
+    "beta = 1.5, c = 0.01, N = 100, 1,000 and 10,000 ticks from -1 at x_c + 1,000 / N^2, just beyond the fold: "
+    "the limit is over 0.9, the state still below -0.5",
+)
+def finite_clock() -> Finding:
+    beta, lower = torch.tensor(1.5).double(), torch.tensor(-1.0).double()
+    ends = {}
+    for ticks in (100, 1_000, 10_000):
+        x = hysteresis.folds(beta)[1] + 1000 / ticks**2
+        limit = hysteresis.hysteresis_scan(x.reshape(1, 1, 1), beta.reshape(1, 1, 1), lower.reshape(1, 1))
+        ends[ticks] = float(settle(dynamics.simplified_brc(0.01), lower, x, beta, ticks=ticks)), float(limit)
+    ok = all(state < -0.5 and limit > 0.9 for state, limit in ends.values())
+    text = ", ".join(f"{state:.2f} after {ticks:,}" for ticks, (state, _) in ends.items())
+    return Finding(ok, f"{text}; limits {', '.join(f'{limit:.2f}' for _, limit in ends.values())}")
+
+
+@claim(
     "transients-fade",
     "Trajectories from different states are distinct at first, and meet at a steady state",
     "sec. 3, fig. 1",
@@ -76,6 +95,22 @@ def one_equilibrium() -> Finding:
     ends = theory.trajectories(0.0, -1.5, torch.linspace(-1, 1, 10), 5000)[-1]
     ok = set(counts) == {1} and float(ends.max() - ends.min()) < 1e-10
     return Finding(ok, f"{listed(counts)} stable at each input" if ok else f"{listed(counts)} stable equilibria")
+
+
+@claim(
+    "static-layer",
+    "At beta = -1.5 the convergent unit is a static function of its input",
+    "sec. 3, fig. 2 A",
+    "32 units, 40 random inputs, 500 ticks each (c = 0.1), from the state before and from random ones: within 1e-10",
+)
+def static_layer() -> Finding:
+    x, beta, others = 2 * gaussian(40, 32), torch.tensor(-1.5).double(), gaussian(40, 32, seed=1).tanh()
+    field, h, apart = dynamics.simplified_brc(0.1), gaussian(32, seed=2).tanh(), []
+    for t in range(40):
+        h = settle(field, h, x[t], beta, ticks=500)
+        apart.append((h - settle(field, others[t], x[t], beta, ticks=500)).abs())
+    worst = largest(apart)
+    return Finding(worst <= 1e-10, within(worst, 1e-10))
 
 
 @claim(
