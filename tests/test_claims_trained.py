@@ -181,6 +181,12 @@ def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):
     assert TRAINED["pathfinder-one-layer"].measure(some).verdict == "held"  # one block is whole
 
 
+def test_that_units_were_tuned_is_said_where_it_matters(whole):
+    """Positions are given together with it: what they gain cannot be told apart."""
+    said = {id for id, claim in TRAINED.items() if "timestep of its own" in claim.measure(whole).finding.note}
+    assert said == {id for id in TRAINED if id.startswith(("mnist", "pathfinder"))} - {"mnist-positions-impede-lru"}
+
+
 def test_a_failed_run_leaves_a_hole_in_the_grid(whole):
     failed = [replace(r, metrics={}, failure="NaN") if r.configuration == "hard-1-block-256" else r for r in whole]
     assert TRAINED["pathfinder-one-layer"].measure(failed).finding.evidence.endswith("10 epochs of 100")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from multistable.models import ModelConfig
 from multistable.paper.claims.claim import Finding
 from multistable.paper.readings import Value, runs_of, score
 from multistable.paper.store import Record
@@ -16,6 +17,8 @@ Scores = Mapping[str, list[float]]
 """Of each reading a number per seed, the same seeds in the same order."""
 Test = Callable[[Scores], tuple[bool, str]]
 """Whether a claim holds on these numbers, and the numbers in words."""
+
+TUNED = "with positions each BMRU unit starts with a timestep of its own, which is not in the paper"
 
 
 class Reading(NamedTuple):
@@ -29,15 +32,23 @@ def compare(records: Sequence[Record], task: str, configurations: Sequence[str],
     """Test a claim on the last epoch of the runs of a task, over the seeds that all configurations have.
 
     The paper does not say whose weights it tests. What the weights that were best on the validation set say is added
-    where it is something else.
+    where it is something else, and so is that BMRU units were tuned: the outcome depends on it.
     """
     last, best = (
         over_seeds(records, task, {name: Reading(name, score(which)) for name in configurations}, test)
         for which in ("last", "best")
     )
-    if last.held is None or last.held == best.held:
+    if last.held is None:
         return last
-    return add(last, f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
+    if last.held != best.held:
+        last = add(last, f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
+    models = [run.run.model for name in configurations for run in runs_of(records, task, name).values()]
+    return add(last, TUNED) if any(map(is_tuned, models)) else last
+
+
+def is_tuned(model: ModelConfig) -> bool:
+    """Whether each unit of its BMRU starts with a timestep of its own (:meth:`multistable.BMRU.tune`)."""
+    return model.position is not None and model.position.tuning > 0 and not {"bmru", "hybrid"}.isdisjoint(model.cells)
 
 
 def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Reading], test: Test) -> Finding:
