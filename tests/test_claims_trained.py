@@ -1,5 +1,6 @@
 """Claims on trained models: each verdict comes out, from records that hold a claim, break it, or are too few."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,23 @@ def test_a_failed_run_is_no_measurement_and_is_named(whole):
     finding = TRAINED["copy-300-bmru"].measure(failed).finding
     assert finding.seeds == (0, 2, 3, 4)
     assert finding.note == "failed: bmru-T300-seed1"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("id", TRAINED)
+def test_a_number_that_is_not_finite_is_shown_and_holds_nothing(id, value, whole):
+    """A run can end with finite losses in training and others in its tests."""
+
+    def spoiled(record: Record) -> Record:
+        metrics = {which: dict.fromkeys(found, value) | {"epoch": 1} for which, found in record.metrics.items()}
+        groups = [{"least": 0, "most": 0, "sequences": 400, "mse": value}]
+        tests = [test | {"mse": value, "overwrites": groups} for test in record.tests]
+        return replace(record, metrics=metrics, tests=tests) if record.run.seed == 2 else record
+
+    measured = TRAINED[id].measure([spoiled(record) for record in whole])
+    assert "nan" in measured.finding.measured or "inf" in measured.finding.measured
+    if math.isnan(value):
+        assert measured.verdict == "not held"
 
 
 def test_what_the_best_epoch_says_is_added_where_it_is_something_else():

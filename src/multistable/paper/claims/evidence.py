@@ -1,5 +1,6 @@
 """What the records of runs say of a claim: one number per reading and seed, compared seed by seed."""
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -52,7 +53,7 @@ def is_tuned(model: ModelConfig) -> bool:
 
 
 def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Reading], test: Test) -> Finding:
-    """Test a claim on readings, over the seeds that all of them have."""
+    """Test a claim on readings, over the seeds that all of them have. It does not hold where one of them is NaN."""
     runs = {name: runs_of(records, task, reading.configuration) for name, reading in readings.items()}
     numbers = {
         name: {seed: found for seed, run in runs[name].items() if (found := reading.value(run)) is not None}
@@ -64,7 +65,9 @@ def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Read
     seeds = sorted(set.intersection(*(set(values) for values in numbers.values())))
     if not seeds:
         return Finding(None, "no seed that all of them have")
-    held, words = test({name: [values[seed] for seed in seeds] for name, values in numbers.items()})
+    scores = {name: [values[seed] for seed in seeds] for name, values in numbers.items()}
+    held, words = test(scores)
+    held = held and not any(math.isnan(value) for values in scores.values() for value in values)
     epochs = sorted({each[seed].run.epochs for each in runs.values() for seed in seeds})
     failed = sorted({run.name for each in runs.values() for run in each.values() if run.failure})
     note = f"failed: {', '.join(failed)}" if failed else ""
@@ -88,7 +91,7 @@ def number(values: Sequence[float]) -> str:
     ('0.00131', '0.0013 ± 0.00028')
     """
     mean = f"{statistics.fmean(values):.3g}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2g}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.2g}"
 
 
 def points(values: Sequence[float], sign: bool = False) -> str:
@@ -98,4 +101,9 @@ def points(values: Sequence[float], sign: bool = False) -> str:
     ('97.3', '+1.5 ± 0.7')
     """
     mean = f"{statistics.fmean(values):{'+' if sign else ''}.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.1f}"
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation; NaN where a number is not finite, which ``statistics`` stumbles over in Python 3.11."""
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
