@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 
+from multistable.models import build_model
 from multistable.paper import claims, store
 from multistable.paper.claims import CLAIMS, table
 from multistable.paper.command import claims as command
+from multistable.paper.experiments import plan
 from multistable.paper.store import Record
+from multistable.training.stepper import autocast
 from paper_records import INTACT, SCORES, STREAMS, pathfinder_score, records
 
 TRAINED = {claim.id: claim for claim in CLAIMS if claim.trained}
@@ -203,6 +207,34 @@ def test_that_units_were_tuned_is_said_where_it_matters(whole):
     """Positions are given together with it: what they gain cannot be told apart."""
     said = {id for id, claim in TRAINED.items() if "timestep of its own" in claim.measure(whole).finding.note}
     assert said == {id for id in TRAINED if id.startswith(("mnist", "pathfinder"))} - {"mnist-positions-impede-lru"}
+
+
+def test_the_precision_is_said_where_a_fading_state_depends_on_it(whole):
+    said = {id for id, claim in TRAINED.items() if "in bfloat16" in claim.measure(whole).finding.note}
+    assert said == {
+        "mnist-bmru-maintains", "mnist-most-when-shallow", "mnist-lru-needs-depth", "mnist-hybrid-above-lru",
+    }  # fmt: skip
+    wide = [replace(record, run=replace(record.run, precision="float32")) for record in whole]
+    assert all("bfloat16" not in TRAINED[id].measure(wide).finding.note for id in said)
+
+
+def test_behind_black_pixels_an_lru_starts_below_rounding():
+    """What that note says: how far outputs are moved by the image, and by the precision."""
+    [run] = [e.run for e in plan(["permuted-mnist"], "paper") if e.configuration == "lru-2-blocks-black"]
+    assert run.precision == "bfloat16"
+    torch.manual_seed(0)
+    model = build_model(run.model)
+    images = torch.randint(256, (4, 784), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    x, outputs = run.task.inputs(images), {}
+    with torch.no_grad():
+        for precision in ("float32", "bfloat16"):
+            with autocast(torch.device("cpu"), precision):
+                outputs[precision] = model(x)[0].double()
+        exact = model.double()(x.double())[0]
+    differing = {name: (y - y.mean(0)) - (exact - exact.mean(0)) for name, y in outputs.items()}
+    ratio = {name: float(y.std() / (exact - exact.mean(0)).std()) for name, y in differing.items()}
+    assert ratio["bfloat16"] > 1000
+    assert 0.1 < ratio["float32"] < 10
 
 
 def test_a_failed_run_leaves_a_hole_in_the_grid(whole):
