@@ -1,10 +1,15 @@
 """Checkpoints: what goes in comes out, damage is named, a crash while writing keeps the old file."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import multistable
 from multistable.files import split_safetensors, write_atomically
 from multistable.training import Options, checkpoint, train_run
 from multistable.training.results import folder_of
@@ -94,3 +99,29 @@ def test_checkpoints_hold_no_pickle(tmp_path):
     for path in folder_of(run, tmp_path).glob("*.safetensors"):
         metadata, _ = split_safetensors(path.read_bytes())
         json.loads(metadata["info"])
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from multistable.training.checkpoint import alone_in
+with alone_in(Path(sys.argv[1])):
+    print("here", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked on Windows")
+def test_a_run_that_another_process_computes_is_refused(tmp_path):
+    run = copy_first_run()
+    folder = folder_of(run, tmp_path)
+    folder.mkdir()
+    env = os.environ | {"PYTHONPATH": str(Path(multistable.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE, env=env) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"here\n"
+        with pytest.raises(checkpoint.CheckpointError, match=f"{folder.name} is in use: another process computes"):
+            train_run(run, tmp_path, QUIET)
+        other.kill()
+    assert list(folder.iterdir()) == [], "nothing was written, and no lock outlives its process"
+    assert train_run(run, tmp_path, QUIET)["metrics"]

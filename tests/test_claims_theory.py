@@ -1,21 +1,23 @@
 """Claims on the unit and its theory hold, and each of them fails when what it is about is broken on purpose."""
 
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import multistable
-from multistable import BMRU, LRU, Hybrid, dynamics, ops, surrogate
+from multistable import BMRU, LRU, Hybrid, MinGRU, dynamics, ops, surrogate
 from multistable.cells import ClockedRNN
 from multistable.dynamics import Field, Linear, branches, hysteresis
 from multistable.paper import theory
-from multistable.paper.claims import CLAIMS, exact
+from multistable.paper.claims import CLAIMS, clock, equilibria, exact
 
 THEORY = {claim.id: claim for claim in CLAIMS if not claim.trained}
 
@@ -101,12 +103,30 @@ def two_ticks_more(patch: Patch) -> None:
     patch.setattr(ClockedRNN, "tick", lambda self, h, *args: plain(self, plain(self, h, *args), *args))
 
 
+def many_ticks_more(patch: Patch) -> None:
+    """A clock that is always fast enough."""
+    plain = clock.settle
+    patch.setattr(equilibria, "settle", lambda *args, ticks: plain(*args, ticks=10 * ticks))
+
+
 def sloppy_roots(patch: Patch) -> None:
     plain = dynamics.equilibria
 
     def broken(*args, **options):
         found = plain(*args, **options)
         return replace(found, residual=found.residual + 1e-9)
+
+    patch.setattr(dynamics, "equilibria", broken)
+
+
+def pairs_of_roots_missed(patch: Patch) -> None:
+    """One root of each element only, and a good one."""
+    plain = dynamics.equilibria
+
+    def broken(*args, **options):
+        found = plain(*args, **options)
+        first = {name: getattr(found, name)[..., :1] for name in ("h", "slope", "stable", "residual", "converged")}
+        return replace(found, **first, count=torch.ones_like(found.count))
 
     patch.setattr(dynamics, "equilibria", broken)
 
@@ -220,8 +240,10 @@ BREAKS: dict[str, Callable[[Patch], None]] = {
     "clock-linear": wrong_closed_form,
     "convergence": restless_field,
     "convergent-stationary": exact_scan_drifts,
+    "finite-clock": many_ticks_more,
     "transients-fade": trajectories_at_rest,
     "one-equilibrium": wrong_beta,
+    "static-layer": wrong_beta,
     "two-equilibria": wrong_beta,
     "memory-region": wrong_beta,
     "basins": wrong_beta,
@@ -276,6 +298,76 @@ def test_the_claim_fails_when_its_subject_is_broken(id, monkeypatch):
     BREAKS[id](monkeypatch)
     measured = THEORY[id].measure([])
     assert measured.verdict == "not held", measured.finding.measured
+
+
+def nan_behind(owner: Any, name: str) -> Callable[[Patch], None]:
+    """What a function returns, all of it NaN."""
+
+    def patch_it(patch: Patch) -> None:
+        plain = getattr(owner, name)
+        patch.setattr(owner, name, lambda *args, **options: plain(*args, **options) * math.nan)
+
+    return patch_it
+
+
+def nan_field(patch: Patch) -> None:
+    """A field that is right where its equilibria are looked for, and NaN where it is iterated."""
+    patch.setattr(clock, "settle", lambda field, h, *args, ticks: h * math.nan)
+    patch.setattr(equilibria, "settle", lambda field, h, *args, ticks: h * math.nan)
+
+
+def nan_states(patch: Patch) -> None:
+    plain = MinGRU.forward
+    patch.setattr(MinGRU, "forward", lambda self, x, h0: tuple(math.nan * found for found in plain(self, x, h0)))
+
+
+def nan_residuals(patch: Patch) -> None:
+    plain = dynamics.equilibria
+
+    def broken(*args, **options):
+        found = plain(*args, **options)
+        return replace(found, residual=found.residual * math.nan)
+
+    patch.setattr(dynamics, "equilibria", broken)
+
+
+NAN: dict[str, Callable[[Patch], None]] = {
+    "clock-linear": nan_behind(ClockedRNN, "scan"),
+    "convergence": nan_field,
+    "transients-fade": nan_behind(theory, "trajectories"),
+    "basins": nan_field,
+    "monostable": nan_states,
+    "exact-unit-in-parallel": nan_behind(hysteresis, "hysteresis_scan"),
+    "any-dynamics": nan_behind(branches, "branch_scan"),
+    "newton": nan_residuals,
+    "surrogate-derivative": nan_behind(surrogate, "derivative"),
+    "linear-scan-is-loop": nan_behind(ops, "linear_scan"),
+}
+
+
+@pytest.mark.parametrize("id", NAN)
+def test_the_claim_fails_where_nan_comes_out(id, monkeypatch):
+    NAN[id](monkeypatch)
+    measured = THEORY[id].measure([])
+    assert measured.verdict == "not held", measured.finding.measured
+
+
+def test_a_root_finder_that_misses_roots_is_found_out(monkeypatch):
+    pairs_of_roots_missed(monkeypatch)
+    measured = THEORY["newton"].measure([])
+    assert measured.verdict == "not held", measured.finding.measured
+
+
+def test_the_scan_of_the_operator_must_give_the_products_too(monkeypatch):
+    """Theorem 2 says so of both components."""
+    plain = branches.associative_scan
+
+    def broken(combine, elements, reverse=False):
+        first, *rest = plain(combine, elements, reverse)
+        return first + 1, *rest
+
+    monkeypatch.setattr(branches, "associative_scan", broken)
+    assert THEORY["operator"].measure([]).verdict == "not held"
 
 
 @pytest.mark.parametrize("id", ["held-bit", "implicit-gradient", "monostable", "depth"])

@@ -1,16 +1,21 @@
 """Claims on trained models: each verdict comes out, from records that hold a claim, break it, or are too few."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 
+from multistable.models import build_model
 from multistable.paper import claims, store
 from multistable.paper.claims import CLAIMS, table
 from multistable.paper.command import claims as command
+from multistable.paper.experiments import plan
 from multistable.paper.store import Record
+from multistable.training.stepper import autocast
 from paper_records import SCORES, STREAMS, pathfinder_score, records
 
 TRAINED = {claim.id: claim for claim in CLAIMS if claim.trained}
@@ -131,6 +136,23 @@ def test_a_failed_run_is_no_measurement_and_is_named(whole):
     assert finding.note == "failed: bmru-T300-seed1"
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("id", TRAINED)
+def test_a_number_that_is_not_finite_is_shown_and_holds_nothing(id, value, whole):
+    """A run can end with finite losses in training and others in its tests."""
+
+    def spoiled(record: Record) -> Record:
+        metrics = {which: dict.fromkeys(found, value) | {"epoch": 1} for which, found in record.metrics.items()}
+        groups = [{"least": 0, "most": 0, "sequences": 400, "mse": value}]
+        tests = [test | {"mse": value, "overwrites": groups} for test in record.tests]
+        return replace(record, metrics=metrics, tests=tests) if record.run.seed == 2 else record
+
+    measured = TRAINED[id].measure([spoiled(record) for record in whole])
+    assert "nan" in measured.finding.measured or "inf" in measured.finding.measured
+    if math.isnan(value):
+        assert measured.verdict == "not held"
+
+
 def test_what_the_best_epoch_says_is_added_where_it_is_something_else():
     last_only = records(best={"lru-2-blocks": 92.0})
     measured = TRAINED["mnist-lru-better"].measure(last_only)
@@ -189,6 +211,40 @@ def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):
     assert TRAINED["pathfinder-one-layer"].measure(some).verdict == "held"  # one block is whole
 
 
+def test_that_units_were_tuned_is_said_where_it_matters(whole):
+    """Positions are given together with it: what they gain cannot be told apart."""
+    said = {id for id, claim in TRAINED.items() if "timestep of its own" in claim.measure(whole).finding.note}
+    assert said == {id for id in TRAINED if id.startswith(("mnist", "pathfinder"))} - {"mnist-positions-impede-lru"}
+
+
+def test_the_precision_is_said_where_a_fading_state_depends_on_it(whole):
+    said = {id for id, claim in TRAINED.items() if "in bfloat16" in claim.measure(whole).finding.note}
+    assert said == {
+        "mnist-bmru-maintains", "mnist-most-when-shallow", "mnist-lru-needs-depth", "mnist-hybrid-above-lru",
+    }  # fmt: skip
+    wide = [replace(record, run=replace(record.run, precision="float32")) for record in whole]
+    assert all("bfloat16" not in TRAINED[id].measure(wide).finding.note for id in said)
+
+
+def test_behind_black_pixels_an_lru_starts_below_rounding():
+    """What that note says: how far outputs are moved by the image, and by the precision."""
+    [run] = [e.run for e in plan(["permuted-mnist"], "paper") if e.configuration == "lru-2-blocks-black"]
+    assert run.precision == "bfloat16"
+    torch.manual_seed(0)
+    model = build_model(run.model)
+    images = torch.randint(256, (4, 784), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    x, outputs = run.task.inputs(images), {}
+    with torch.no_grad():
+        for precision in ("float32", "bfloat16"):
+            with autocast(torch.device("cpu"), precision):
+                outputs[precision] = model(x)[0].double()
+        exact = model.double()(x.double())[0]
+    differing = {name: (y - y.mean(0)) - (exact - exact.mean(0)) for name, y in outputs.items()}
+    ratio = {name: float(y.std() / (exact - exact.mean(0)).std()) for name, y in differing.items()}
+    assert ratio["bfloat16"] > 1000
+    assert 0.1 < ratio["float32"] < 10
+
+
 def test_a_failed_run_leaves_a_hole_in_the_grid(whole):
     failed = [replace(r, metrics={}, failure="NaN") if r.configuration == "hard-1-block-256" else r for r in whole]
     assert TRAINED["pathfinder-one-layer"].measure(failed).finding.evidence.endswith("10 epochs of 100")
@@ -197,6 +253,7 @@ def test_a_failed_run_leaves_a_hole_in_the_grid(whole):
 def test_results_of_this_repository_can_be_measured():
     found = store.load(Path(__file__).parents[1] / "results")
     assert found
+    assert store.outdated(found) == [], "README shows claims measured on all of them"
     for claim in TRAINED.values():
         claim.measure(found)
 

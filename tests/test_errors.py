@@ -1,14 +1,21 @@
 """Bad input gets one sentence that names the argument, what came and what was expected."""
 
+import math
+from functools import partial
+
 import pytest
 import torch
 
 from backends import BACKENDS
-from multistable import BMRU, BMRUCell
+from multistable import BMRU, MRU, BMRUCell, Hybrid, HysteresisMRU
+from multistable.dynamics import simplified_brc
 from multistable.ops import bmru_layer, bmru_scan, latch_scan, linear_layer, linear_scan
 from nasty import bmru_inputs, latch_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
+wrong_slopes = pytest.mark.parametrize(
+    ("alpha_surr", "wanted"), [(-1.0, "not be negative"), (math.nan, "not be negative"), (math.inf, "be finite")]
+)
 
 SHORT = lambda x: x[:, :-1]  # noqa: E731
 DOUBLE = lambda x: x.double()  # noqa: E731
@@ -92,10 +99,17 @@ def test_linear_scan_refuses(argument, spoil, message, backend):
 
 
 @every_backend
-@pytest.mark.parametrize("alpha_surr", [-1.0, float("nan")])
-def test_bmru_scan_refuses_a_slope(alpha_surr, backend):
-    with pytest.raises(ValueError, match=f"alpha_surr must not be negative, got {alpha_surr}"):
+@wrong_slopes
+def test_bmru_scan_refuses_a_slope(alpha_surr, wanted, backend):
+    with pytest.raises(ValueError, match=f"alpha_surr must {wanted}, got {alpha_surr}"):
         bmru_scan(**bmru_inputs(torch.float32), alpha_surr=alpha_surr, backend=backend)
+
+
+@pytest.mark.parametrize("make", [BMRU, BMRUCell, Hybrid, HysteresisMRU, partial(MRU, simplified_brc())])
+@wrong_slopes
+def test_cells_refuse_a_slope(make, alpha_surr, wanted):
+    with pytest.raises(ValueError, match=f"alpha_surr must {wanted}, got {alpha_surr}"):
+        make(3, 4, alpha_surr=alpha_surr)
 
 
 def test_unknown_backend():

@@ -1,10 +1,13 @@
 """The commands that read results: a folder that was named must be there, the usual one need not."""
 
+from dataclasses import replace
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from multistable.paper import claims, command
+from multistable.paper import claims, command, store
+from paper_records import records
 
 app = typer.Typer()
 for function in (command.claims, command.figure, command.report):
@@ -38,3 +41,21 @@ def test_the_usual_folder_may_be_missing(tmp_path, monkeypatch):
     assert call("figure", "copy-first").exit_code == 0
     assert (tmp_path / "figures" / "copy-first.svg").exists()
     assert call("claims", "--results", tmp_path, "--scale", "small").output == done.output
+
+
+def test_results_of_other_settings_than_now_are_named_and_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "CLAIMS", tuple(claim for claim in claims.CLAIMS if claim.id == "copy-300-bmru"))
+    monkeypatch.chdir(tmp_path)
+    found = [record for record in records() if record.configuration == "bmru-T300"]
+    old = replace(found[0], run=replace(found[0].run, batch_size=128))
+    for record in (old, *found[1:]):
+        store.write(tmp_path / "results", record)
+    done = call("claims")
+    assert "left out, of other settings than now: copy-first/bmru-T300-seed0" in done.output
+    assert "seeds 1, 2, 3, 4; 100 epochs" in done.output
+    assert "1 provisional" in done.output
+    for words in ("figure copy-first", "report"):
+        assert "copy-first/bmru-T300-seed0" in call(*words.split()).output
+    store.write(tmp_path / "results", found[0])
+    assert "left out" not in (again := call("claims").output)
+    assert "1 held" in again

@@ -85,7 +85,7 @@ def test_write_makes_the_page_without_results(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(report, "PICTURES", {n: p for n, p in PICTURES.items() if n in ("copy-first", "surrogates")})
     monkeypatch.setattr(report, "FIGURES_OF", {"Copy-first-input": ("copy-first",)})
     told: list[str] = []
-    path = report.write(tmp_path / "none", tmp_path / "new" / "report.html", tell=told.append)
+    path = report.write([], tmp_path / "new" / "report.html", tell=told.append)
     text = path.read_text()
     assert_self_contained(text)
     assert "No run yet" in text

@@ -100,7 +100,7 @@ def test_seeds_one_after_the_other_and_what_runs_is_said(here):
 
 def test_a_budget_is_kept(here):
     started = time.perf_counter()
-    assert here(["copy-first"], seeds=500, budget=2).out_of_time
+    assert here(["copy-first"], seeds=100, budget=2).out_of_time  # to plan 500 takes most of it
     assert 1.8 < time.perf_counter() - started < 5
     assert len(records(here)) > 1
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from multistable.paper import store
-from multistable.paper.experiments import Experiment, TestAt
+from multistable.paper.experiments import Experiment, TestAt, plan
 from training_runs import copy_first_run
 
 RUN = copy_first_run()
@@ -88,3 +88,29 @@ def test_damage_is_named(tmp_path, spoil, message):
     path.write_text(spoil(path.read_text()))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}"):
         store.load(tmp_path)
+
+
+def test_a_second_file_of_an_experiment_is_refused(tmp_path):
+    path = store.write(tmp_path, record())
+    copy = path.with_name("bmru-T8-seed0 (copy).json")
+    copy.write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match=r"\(copy\).json holds a result whose place is .*bmru-T8-seed0.json"):
+        store.load(tmp_path)
+
+
+def test_a_result_in_the_folder_of_another_scale_is_refused(tmp_path):
+    path = store.write(tmp_path, record(scale="small"))
+    (tmp_path / "copy-first").mkdir()
+    path.rename(tmp_path / "copy-first" / path.name)
+    with pytest.raises(ValueError, match=r"holds a result whose place is .*small"):
+        store.load(tmp_path)
+
+
+def test_results_of_settings_that_were_changed_since_are_found():
+    now, *_ = plan(["copy-first"], "paper", [7])
+    current = record(configuration=now.configuration, run=now.run)
+    old = replace(current, run=replace(now.run, batch_size=now.run.batch_size // 2))
+    unknown = record(configuration="of-somebody-else")
+    assert store.outdated([current, unknown]) == []
+    assert store.outdated([current, old, unknown]) == [old]
+    assert store.outdated([current], "small") == [current], "each scale has settings of its own"

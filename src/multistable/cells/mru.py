@@ -8,6 +8,7 @@ from torch import Tensor
 from multistable.cells.driven import Driven
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear
+from multistable.ops.checks import check_alpha_surr
 
 __all__ = ["MRU"]
 
@@ -102,7 +103,7 @@ class MRU(Driven):
 
 
 def check_options(alpha_surr: float | None, max_gain: float) -> None:
-    if alpha_surr is not None and alpha_surr < 0:
-        raise ValueError(f"alpha_surr must not be negative (None: no surrogate), got {alpha_surr!r}")
+    if alpha_surr is not None:
+        check_alpha_surr(alpha_surr)
     if not 0 < max_gain <= math.inf:
         raise ValueError(f"max_gain must be positive, got {max_gain!r}")

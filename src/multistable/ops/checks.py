@@ -1,5 +1,7 @@
 """Refuse wrong input in one sentence that names the argument, what came and what was expected."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,8 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def check_alpha_surr(alpha_surr: float) -> None:
     if not alpha_surr >= 0:
         raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
+    if alpha_surr == math.inf:  # at a threshold the derivative would be that of inf * 0
+        raise ValueError(f"alpha_surr must be finite, got {alpha_surr!r}")
 
 
 def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:

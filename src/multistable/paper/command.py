@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from multistable.one_sentence import one_sentence
+from multistable.paper import store
 from multistable.paper.experiments import FIGURES as EXPERIMENTS
+from multistable.paper.store import Record
 from multistable.training.presets import Scale
 
 __all__ = ["claims", "figure", "report", "reproduce"]
@@ -26,6 +28,15 @@ def existing(results: Path | None) -> Path:
     if results is not None and not results.is_dir():
         raise ValueError(f"--results must be a folder of results, but there is no folder {results}")
     return results or RESULTS
+
+
+def current_records(results: Path | None, scale: Scale) -> list[Record]:
+    """The results to be looked at; those of other settings than the experiments have now are named and left out."""
+    records = store.load(existing(results), scale)
+    outdated = store.outdated(records, scale)
+    for record in outdated:
+        typer.echo(f"left out, of other settings than now: {record.run.task.name}/{record.name}", err=True)
+    return [record for record in records if record not in outdated]
 
 
 def reproduce(
@@ -75,13 +86,12 @@ def figure(
     Figures of trained models show what results there are, and say what is missing.
     """
     with one_sentence():
-        from multistable.paper import store
         from multistable.paper.figures import PICTURES  # matplotlib takes a second to load, and may be missing
 
     if name != "all" and name not in PICTURES:
         raise typer.BadParameter(f"name must be 'all' or one of {', '.join(PICTURES)}, got {name!r}")
     with one_sentence():
-        records = store.load(existing(results), scale)
+        records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
         for each in PICTURES if name == "all" else [name]:
             picture = PICTURES[each].draw(records, scale)
@@ -103,12 +113,11 @@ def claims(
     """
     from rich.console import Console
 
-    from multistable.paper import store
     from multistable.paper.claims import measure
     from multistable.paper.claims.table import show
 
     with one_sentence():
-        records = store.load(existing(results), scale)
+        records = current_records(results, scale)
     with Console(stderr=True).status("") as status:
         measured = measure(records, lambda claim: status.update(claim.id))
     show(measured)
@@ -128,5 +137,5 @@ def report(
     with one_sentence(), console.status("") as status:
         from multistable.paper.report import write  # matplotlib may be missing
 
-        path = write(existing(results), out, scale, lambda words: status.update(words))
+        path = write(current_records(results, scale), out, scale, lambda words: status.update(words))
     typer.echo(f"The page: {path.resolve()}")

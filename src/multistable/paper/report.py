@@ -11,7 +11,6 @@ from multistable.files import write_atomically
 from multistable.machine import describe
 from multistable.page import commit_of, fill, machine_rows, table
 from multistable.page.pictures import embed
-from multistable.paper import store
 from multistable.paper.claims import CHAPTERS, Claim, Measured, measure
 from multistable.paper.claims.claim import SEEDS
 from multistable.paper.claims.table import VERDICTS
@@ -38,9 +37,10 @@ REM_PER_INCH = 5.9
 VARIABLES = {BLUE: "blue", RED: "red", GREY: "faint", BAND: "band", "#000000": "ink", "#ffffff": "page"}
 
 
-def write(results: Path, out: Path, scale: Scale = "paper", tell: Callable[[str], None] = lambda words: None) -> Path:
+def write(
+    records: Sequence[Record], out: Path, scale: Scale = "paper", tell: Callable[[str], None] = lambda words: None
+) -> Path:
     """Measure, draw, and write the page; ``tell`` hears what is being done."""
-    records = store.load(results, scale)
     page = make(records, measure(records, lambda claim: tell(f"claim {claim.id}")), scale, tell)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, page.encode())

@@ -6,16 +6,17 @@ Other scales than ``paper`` have a folder of their own, ``results/<scale>/<task>
 import json
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from multistable.files import write_atomically
-from multistable.paper.experiments import Experiment
+from multistable.paper.experiments import Experiment, plan
 from multistable.training.config import Run
 from multistable.training.presets import Scale
 
-__all__ = ["Record", "load", "path_of", "read", "summarise", "write"]
+__all__ = ["Record", "load", "outdated", "path_of", "read", "summarise", "write"]
 
 MOST_EPOCHS = 50
 """So many epochs of a history are kept, evenly chosen, and the best and the last one."""
@@ -99,9 +100,24 @@ def read(path: Path) -> Record:
 
 
 def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
-    """All records of a scale, by path."""
+    """All records of a scale, by path. A file under another name than its own is refused: it may be a second one."""
     folder = Path(results) if scale == "paper" else Path(results) / scale
-    return [read(path) for path in sorted(folder.glob("*/*.json"))]
+    found = {path: read(path) for path in sorted(folder.glob("*/*.json"))}
+    for path, record in found.items():
+        own = path_of(results, record.scale, record.run.task.name, record.name)
+        if path != own:
+            raise ValueError(f"{path} holds a result whose place is {own}: rename it or remove it")
+    return list(found.values())
+
+
+def outdated(records: Sequence[Record], scale: Scale = "paper") -> list[Record]:
+    """Those of another run than the experiment of their name has now: its settings were changed since.
+
+    They must not be read as results of that experiment. ``multistable reproduce`` replaces them.
+    """
+    planned = plan(None, scale, sorted({record.run.seed for record in records}))
+    now = {(experiment.run.task.name, experiment.name): experiment.run.id for experiment in planned}
+    return [record for record in records if now.get((record.run.task.name, record.name), record.id) != record.id]
 
 
 def summarise(

@@ -10,6 +10,9 @@ __all__ = ["derive", "generator"]
 def derive(seed: int, *words: str | int) -> int:
     """A seed of 63 bits for the purpose that ``words`` name: equal words give equal seeds, other words unrelated ones.
 
+    torch's generator for the CPU uses the lower 32 bits only: of the 21,000 steps of a run of 100 epochs two share a
+    stream (of dropout) with a probability of 5 %.
+
     >>> derive(0, "order", 1) == derive(0, "order", 1) != derive(0, "order", 2)
     True
     """

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,37 @@ from torch import Tensor
 
 from multistable.files import split_safetensors, write_atomically
 
-__all__ = ["CheckpointError", "damage_named", "load", "restore", "save"]
+__all__ = ["CheckpointError", "alone_in", "damage_named", "load", "restore", "save"]
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint, or another file in a run's folder, is damaged or belongs to something else."""
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuse to work in the folder of a run in which another process is at work: both would write the same files.
+
+    It is locked by the system, which lets go of it when the process ends, however it does. Systems and file systems
+    that cannot lock a folder (Windows, NFS) are taken on trust.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise CheckpointError(f"{folder} is in use: another process computes this run") from error
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,11 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
         raise ValueError(f"options.deadline must be None for several processes, got it with {processes.count}")
     if processes.first:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "run.json", (json.dumps(run.to_dict(), indent=1) + "\n").encode())
-    processes.wait()
-    return Training(run, folder, options, processes).finish()
+    with checkpoint.alone_in(folder) if processes.first else nullcontext():
+        if processes.first:
+            write_atomically(folder / "run.json", (json.dumps(run.to_dict(), indent=1) + "\n").encode())
+        processes.wait()
+        return Training(run, folder, options, processes).finish()
 
 
 class Training:

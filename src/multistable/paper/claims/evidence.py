@@ -1,10 +1,12 @@
 """What the records of runs say of a claim: one number per reading and seed, compared seed by seed."""
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from multistable.models import ModelConfig
 from multistable.paper.claims.claim import Finding
 from multistable.paper.readings import Value, runs_of, score
 from multistable.paper.store import Record
@@ -16,6 +18,8 @@ Scores = Mapping[str, list[float]]
 """Of each reading a number per seed, the same seeds in the same order."""
 Test = Callable[[Scores], tuple[bool, str]]
 """Whether a claim holds on these numbers, and the numbers in words."""
+
+TUNED = "with positions each BMRU unit starts with a timestep of its own, which is not in the paper"
 
 
 class Reading(NamedTuple):
@@ -29,19 +33,27 @@ def compare(records: Sequence[Record], task: str, configurations: Sequence[str],
     """Test a claim on the last epoch of the runs of a task, over the seeds that all configurations have.
 
     The paper does not say whose weights it tests. What the weights that were best on the validation set say is added
-    where it is something else.
+    where it is something else, and so is that BMRU units were tuned: the outcome depends on it.
     """
     last, best = (
         over_seeds(records, task, {name: Reading(name, score(which)) for name in configurations}, test)
         for which in ("last", "best")
     )
-    if last.held is None or last.held == best.held:
+    if last.held is None:
         return last
-    return add(last, f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
+    if last.held != best.held:
+        last = add(last, f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
+    models = [run.run.model for name in configurations for run in runs_of(records, task, name).values()]
+    return add(last, TUNED) if any(map(is_tuned, models)) else last
+
+
+def is_tuned(model: ModelConfig) -> bool:
+    """Whether each unit of its BMRU starts with a timestep of its own (:meth:`multistable.BMRU.tune`)."""
+    return model.position is not None and model.position.tuning > 0 and not {"bmru", "hybrid"}.isdisjoint(model.cells)
 
 
 def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Reading], test: Test) -> Finding:
-    """Test a claim on readings, over the seeds that all of them have."""
+    """Test a claim on readings, over the seeds that all of them have. It does not hold where one of them is NaN."""
     runs = {name: runs_of(records, task, reading.configuration) for name, reading in readings.items()}
     numbers = {
         name: {seed: found for seed, run in runs[name].items() if (found := reading.value(run)) is not None}
@@ -53,7 +65,9 @@ def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Read
     seeds = sorted(set.intersection(*(set(values) for values in numbers.values())))
     if not seeds:
         return Finding(None, "no seed that all of them have")
-    held, words = test({name: [values[seed] for seed in seeds] for name, values in numbers.items()})
+    scores = {name: [values[seed] for seed in seeds] for name, values in numbers.items()}
+    held, words = test(scores)
+    held = held and not any(math.isnan(value) for values in scores.values() for value in values)
     epochs = sorted({each[seed].run.epochs for each in runs.values() for seed in seeds})
     failed = sorted({run.name for each in runs.values() for run in each.values() if run.failure})
     note = f"failed: {', '.join(failed)}" if failed else ""
@@ -77,7 +91,7 @@ def number(values: Sequence[float]) -> str:
     ('0.00131', '0.0013 ± 0.00028')
     """
     mean = f"{statistics.fmean(values):.3g}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2g}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.2g}"
 
 
 def points(values: Sequence[float], sign: bool = False) -> str:
@@ -87,4 +101,9 @@ def points(values: Sequence[float], sign: bool = False) -> str:
     ('97.3', '+1.5 ± 0.7')
     """
     mean = f"{statistics.fmean(values):{'+' if sign else ''}.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.1f}"
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation; NaN where a number is not finite, which ``statistics`` stumbles over in Python 3.11."""
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan

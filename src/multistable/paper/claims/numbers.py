@@ -1,12 +1,12 @@
 """For claims that are computed on the spot: random input, the same on every call, and what is said of rounding."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-__all__ = ["differing", "gaussian", "seeded", "within"]
+__all__ = ["differing", "gaussian", "largest", "seeded", "within"]
 
 
 def gaussian(*shape: int, seed: int = 0) -> Tensor:
@@ -25,6 +25,11 @@ def seeded(seed: int = 0) -> Iterator[None]:
 def differing(x: Tensor, y: Tensor) -> int:
     """How many elements of two tensors differ (0.0 and -0.0 do not)."""
     return int((x != y).sum())
+
+
+def largest(tensors: Iterable[Tensor]) -> float:
+    """The largest element of some tensors; NaN if there is one, which Python's ``max`` would pass over."""
+    return float(torch.stack([x.max() for x in tensors]).max())
 
 
 def within(value: float, bound: float) -> str:
