@@ -79,6 +79,8 @@ def test_a_record_knows_what_it_lacks():
     ("spoil", "message"),
     [
         (lambda text: text[:100], "is no result"),
+        (lambda text: "{}", "is no result: it has no 'run'"),
+        (lambda text: "[]", "is no result: it must hold an object, got list"),
         (lambda text: text.replace('"seconds": 33.3,', ""), "is no result: .*seconds"),
         (lambda text: text.replace('"d_state": 8', '"d_state": 9'), "is damaged, or from a version .*: its id is"),
     ],
@@ -87,4 +89,12 @@ def test_damage_is_named(tmp_path, spoil, message):
     path = store.write(tmp_path, record())
     path.write_text(spoil(path.read_text()))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}"):
+        store.load(tmp_path)
+
+
+def test_a_copy_of_a_result_is_not_counted_twice(tmp_path):
+    path = store.write(tmp_path, record())
+    copy = path.with_name("bmru-T8-seed0 (copy).json")
+    copy.write_text(path.read_text())
+    with pytest.raises(ValueError, match=r"\(copy\)\.json holds the result bmru-T8-seed0, .* rename or remove it"):
         store.load(tmp_path)

@@ -85,10 +85,14 @@ def write(results: Path | str, record: Record) -> Path:
 def read(path: Path) -> Record:
     try:
         values = json.loads(path.read_text())
+        if not isinstance(values, dict):
+            raise TypeError(f"it must hold an object, got {type(values).__name__}")
         run = Run.from_dict(values.pop("run"))
         found = values.pop("id")
         record = Record(run=run, **values)
-    except (ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise ValueError(f"{path} is no result: it has no {error}") from error
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is no result: {error}") from error
     if found != run.id:
         raise ValueError(
@@ -101,7 +105,13 @@ def read(path: Path) -> Record:
 def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
     """All records of a scale, by path."""
     folder = Path(results) if scale == "paper" else Path(results) / scale
-    return [read(path) for path in sorted(folder.glob("*/*.json"))]
+    records = {path: read(path) for path in sorted(folder.glob("*/*.json"))}
+    for path, record in records.items():
+        if path.stem != record.name:
+            raise ValueError(
+                f"{path} holds the result {record.name}, which would be counted twice: rename or remove it"
+            )
+    return list(records.values())
 
 
 def summarise(
