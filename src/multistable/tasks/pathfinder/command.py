@@ -44,8 +44,8 @@ def generate(
     from multistable.tasks.pathfinder.compact import Origin
     from multistable.tasks.pathfinder.produce import produce, store_for
 
-    with one_sentence():
-        out = out or compact_file(level, size)
+    out = out or compact_file(level, size)
+    with one_sentence(goes_on_in=out.parent):
         origin = Origin(settings(level, size=size, distractors=distractors), seed, count)
         with Progress(*_COLUMNS) as progress:
             bar = progress.add_task(f"{level} {size}x{size}", total=count)
