@@ -59,6 +59,21 @@ def test_bench_refuses_a_file_that_cannot_be_before_it_measures(tmp_path: Path) 
     assert result.stdout == ""
 
 
+def test_info_says_how_to_get_the_compiled_loops() -> None:
+    absent = "from multistable.ops import dispatch; dispatch._installed = lambda name: False"
+    result = run("-c", f"{absent}; from multistable.cli import main; main()", "info")
+    assert result.returncode == 0
+    assert "'multistable[cpu]'" in result.stdout
+
+
+@pytest.mark.parametrize("words", [["pathfinder", "--count", "2", "--out", "a.npz"], ["show", "pathfinder"]])
+def test_data_says_that_pillow_is_missing(tmp_path: Path, words: list[str]) -> None:
+    block = "import sys; sys.modules['PIL'] = None; from multistable.cli import main; main()"
+    result = run("-c", block, "data", *words, cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == ["error: this needs pillow: pip install 'multistable[experiments]'"]
+
+
 def test_bench_help_says_where_results_go() -> None:
     assert "benchmarks/results" in run("-m", "multistable", "bench", "--help").stdout
 

@@ -20,7 +20,8 @@ MISTAKES = (ValueError, OSError, ImportError, DataError, CheckpointError, NonFin
 def words_of(error: Exception) -> str:
     """The message of a mistake; of a package that is missing and of a file, without Python's numbers and brackets."""
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        return f"this needs {error.name.partition('.')[0]}: pip install 'multistable[experiments]'"
+        package = {"PIL": "pillow"}.get(name := error.name.partition(".")[0], name)
+        return f"this needs {package}: pip install 'multistable[experiments]'"
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         if isinstance(error, FileExistsError):
             return f"{error.filename} is a file, where a folder is needed"

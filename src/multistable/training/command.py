@@ -158,4 +158,5 @@ def show(run: Run, result: dict[str, Any], longer: list[dict[str, Any]], folder:
         table.add_row(f"best, {record['length']:,} timesteps", "", "", f"{record[metric]:.5f}")
     console = Console()
     console.print(table)
-    console.print(f"{result['seconds']:.0f} s on {result['machine']['gpu'] or 'the CPU'}; everything is in {folder}")
+    where = f"{result['seconds']:.0f} s on {result['machine']['gpu'] or 'the CPU'}; everything is in {folder}"
+    console.print(where, soft_wrap=True, markup=False)
