@@ -196,7 +196,8 @@ def test_forward_in_chunks_with_carried_state():
 
 
 def test_dropout_acts_between_layers_only():
-    single = BMRU(3, 5, dropout=0.9)
+    with pytest.warns(UserWarning, match=r"dropout=0.9 does nothing with num_layers=1"):
+        single = BMRU(3, 5, dropout=0.9)
     x = torch.randn(7, 4, 3)
     assert torch.equal(single(x)[0], single(x)[0])
     double = BMRU(3, 50, num_layers=2, dropout=0.5)

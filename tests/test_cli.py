@@ -41,7 +41,7 @@ def test_demo_refuses_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     result = run("-m", "multistable", "demo", "--folder", "taken", cwd=tmp_path)
     assert result.returncode == 1
-    assert result.stderr.splitlines() == ["error: [Errno 17] File exists: 'taken'"]
+    assert result.stderr.splitlines() == ["error: taken is a file, where a folder is needed"]
 
 
 def test_bench_refuses_an_unknown_device(tmp_path: Path) -> None:
@@ -55,17 +55,34 @@ def test_bench_refuses_a_file_that_cannot_be_before_it_measures(tmp_path: Path) 
     (tmp_path / "taken").write_text("")
     result = run("-m", "multistable", "bench", "--out", "taken/cpu.json", cwd=tmp_path)
     assert result.returncode == 1
-    assert result.stderr.splitlines() == ["error: [Errno 17] File exists: 'taken'"]
+    assert result.stderr.splitlines() == ["error: taken is a file, where a folder is needed"]
     assert result.stdout == ""
+
+
+def test_info_says_how_to_get_the_compiled_loops() -> None:
+    absent = "from multistable.ops import dispatch; dispatch._installed = lambda name: False"
+    result = run("-c", f"{absent}; from multistable.cli import main; main()", "info")
+    assert result.returncode == 0
+    assert "'multistable[cpu]'" in result.stdout
+
+
+@pytest.mark.parametrize("words", [["pathfinder", "--count", "2", "--out", "a.npz"], ["show", "pathfinder"]])
+def test_data_says_that_pillow_is_missing(tmp_path: Path, words: list[str]) -> None:
+    block = "import sys; sys.modules['PIL'] = None; from multistable.cli import main; main()"
+    result = run("-c", block, "data", *words, cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == ["error: this needs pillow: pip install 'multistable[experiments]'"]
+
+
+def test_bench_help_says_where_results_go() -> None:
+    assert "benchmarks/results" in run("-m", "multistable", "bench", "--help").stdout
 
 
 def test_figure_says_in_one_sentence_that_matplotlib_is_missing() -> None:
     block = "import sys; sys.modules['matplotlib'] = None; from multistable.cli import main; main()"
     result = run("-c", block, "figure", "surrogates")
     assert result.returncode == 1
-    [sentence] = result.stderr.splitlines()
-    assert sentence.startswith("error: ")
-    assert "matplotlib" in sentence
+    assert result.stderr.splitlines() == ["error: this needs matplotlib: pip install 'multistable[experiments]'"]
 
 
 @pytest.mark.parametrize("package", ["typer", "matplotlib"])

@@ -134,12 +134,15 @@ def test_unknown_backend():
         ({"num_layers": 0}, "num_layers must be a positive integer, got 0"),
         ({"dropout": 1.5}, "dropout must be a probability between 0 and 1, got 1.5"),
         ({"dropout": True}, "dropout must be a probability between 0 and 1, got True"),
+        ({"bias": "no"}, "bias must be True or False, got 'no'"),
+        ({"batch_first": 1}, "batch_first must be True or False, got 1"),
+        ({"bidirectional": None}, "bidirectional must be True or False, got None"),
         ({"alpha_surr": -1.0}, "alpha_surr must not be negative, got -1.0"),
     ],
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else None,
 )
 def test_bmru_refuses_constructor_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         BMRU(**({"input_size": 3, "hidden_size": 5} | options))
 
 
@@ -149,6 +152,7 @@ def test_bmru_refuses_constructor_arguments(options, message):
         ({"input": None}, r"input must be a tensor, got NoneType"),
         ({"input": torch.zeros(7, 2, 3).numpy()}, r"input must be a tensor, got ndarray"),
         ({"input": torch.zeros(7, 2, 3).double()}, r"input must have the dtype of the weights, torch.float32, got"),
+        ({"input": torch.zeros(7, 2, 3, device="meta")}, r"input must be on cpu like the weights, got meta"),
         ({"input": torch.zeros(7)}, r"input must have 2 or 3 dimensions .*, got 1"),
         ({"input": torch.zeros(7, 2, 4)}, r"input must have 3 features \(input_size\), got 4"),
         ({"hx": torch.zeros(1, 2, 4)}, r"hx must have shape \[1, 2, 5\] .*, got \[1, 2, 4\]"),
@@ -172,10 +176,25 @@ def test_bmru_refuses_input(arguments, message):
         BMRU(3, 5)(**({"input": torch.zeros(7, 2, 3)} | arguments))
 
 
+def test_bmru_refuses_a_nested_tensor():
+    nested = torch.nested.nested_tensor([torch.zeros(3, 3), torch.zeros(2, 3)], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"input must be a padded tensor or a PackedSequence, got a nested tensor"):
+        BMRU(3, 5)(nested)
+
+
 def test_bmru_refuses_reset_beside_packed_input():
     packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(3, 3), torch.zeros(2, 3)])
     with pytest.raises(ValueError, match="reset and lengths go with padded input"):
         BMRU(3, 5)(packed, lengths=torch.tensor([3, 2]))
+
+
+def test_bmru_refuses_packed_input():
+    numbers = torch.nn.utils.rnn.pack_sequence([torch.zeros(3), torch.zeros(2)])
+    with pytest.raises(ValueError, match=r"input must be packed sequences \[T, 3\], got sequences \[T\]"):
+        BMRU(3, 5)(numbers)
+    unsorted = torch.nn.utils.rnn.pack_sequence([torch.zeros(2, 3), torch.zeros(3, 3)], enforce_sorted=False)
+    with pytest.raises(ValueError, match=r"hx must have shape \[1, 2, 5\] .*, got \[1, 1, 5\]"):
+        BMRU(3, 5)(unsorted, torch.zeros(1, 1, 5))
 
 
 def test_step_refuses():
@@ -186,6 +205,12 @@ def test_step_refuses():
         rnn.step(torch.zeros(4, 3), torch.zeros(1, 4, 5))
     with pytest.raises(TypeError, match=r"x must have the dtype of the weights, torch.float32, got torch.float64"):
         rnn.step(torch.zeros(2, 3).double())
+    with pytest.raises(TypeError, match=r"state must be one tensor, got tuple"):
+        rnn.step(torch.zeros(4, 3), (torch.zeros(2, 4, 5),) * 2)
+    with pytest.raises(TypeError, match=r"state must be floating point, got torch.int64"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(2, 4, 5, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"state must be on cpu like the input, got meta"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(2, 4, 5, device="meta"))
     with pytest.raises(RuntimeError, match="step needs a unidirectional BMRU"):
         BMRU(3, 5, bidirectional=True).step(torch.zeros(2, 3))
 
@@ -202,6 +227,10 @@ def test_bmru_cell_refuses():
         cell(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"hx must have shape \[2, 5\], got \[2, 4\]"):
         cell(torch.zeros(2, 3), torch.zeros(2, 4))
+    with pytest.raises(TypeError, match=r"hx must be one tensor, got list"):
+        cell(torch.zeros(2, 3), [0.0] * 5)
+    with pytest.raises(ValueError, match=r"input must be on meta like the weights, got cpu"):
+        BMRUCell(3, 5, device="meta")(torch.zeros(2, 3))
 
 
 def test_layer_operators_check_the_state():

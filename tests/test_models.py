@@ -315,6 +315,12 @@ def test_bad_input_is_named():
     model, x = make(), random_input()
     with pytest.raises(ValueError, match=r"x must have shape \[B, T, 2\], got \[3, 11, 1\]"):
         model(x[..., :1])
+    with pytest.raises(TypeError, match=r"x must have the dtype of the weights, torch.float\d\d, got torch.float16"):
+        model(x.half())
+    with pytest.raises(TypeError, match=r"x must be floating point, got torch.int64"):
+        model(x.long())
+    with pytest.raises(ValueError, match=r"x must be on cpu like the weights, got meta"):
+        model(x.to("meta"))
     with pytest.raises(ValueError, match=r"x must have shape \[B, 2\], got \[3, 11, 2\]"):
         model.step(x)
     both = make(bidirectional=True)
@@ -343,6 +349,7 @@ def test_config_survives_json():
     ("changes", "message"),
     [
         ({"cells": ["bmru", "xlstm"]}, "cells must be names out of bmru, lru"),
+        ({"cells": "bmru"}, "cells must be a tuple of names, one per block, got the string 'bmru'"),
         ({"cells": []}, "cells must be names out of bmru, lru"),
         ({"d_model": 0}, "d_model must be a positive integer, got 0"),
         ({"pooling": "max"}, "pooling must be one of last, mean, none, got 'max'"),

@@ -137,6 +137,17 @@ def cli() -> typer.Typer:
     return app
 
 
+def test_an_interrupt_says_where_it_goes_on(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        yield 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multistable.tasks.pathfinder.produce.produce", interrupted)
+    result = CliRunner().invoke(cli(), ["pathfinder", "--count", "20", "--out", str(tmp_path / "a.npz")])
+    assert result.exit_code == 130
+    assert f"stopped; the same command goes on from what is in {tmp_path}" in result.output
+
+
 def test_a_command_says_in_one_sentence_what_is_wrong(tmp_path):
     result = CliRunner().invoke(cli(), ["pathfinder", "--level", "harder", "--out", str(tmp_path / "a.npz")])
     assert (result.exit_code, result.stderr) == (

@@ -1,5 +1,6 @@
-"""README.md: its generated blocks are up to date, its example runs, the files that the documents name exist."""
+"""The documents: generated blocks are up to date, examples run, the files that they name exist."""
 
+import doctest
 import re
 import runpy
 import subprocess
@@ -25,6 +26,19 @@ def test_example_runs(tmp_path):
     names = runpy.run_path(str(script))
     assert names["output"].shape == (32, 1000, 64)
     assert names["y"].shape == (32, 64)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS[1:], ids=lambda path: path.name)
+def test_examples_of_the_documents_run(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number, example in enumerate(re.findall(r"```python\n(.*?)```", document.read_text(), flags=re.DOTALL)):
+        if example.startswith(">>>"):
+            test = doctest.DocTestParser().get_doctest(example, {}, document.name, document.name, 0)
+            assert doctest.DocTestRunner().run(test).failed == 0
+        else:
+            script = tmp_path / f"example{number}.py"
+            script.write_text(example)
+            runpy.run_path(str(script))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

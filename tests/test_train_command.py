@@ -52,11 +52,10 @@ def test_options_reach_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            "adding",
-            "task must be one of copy-first, hold-bit, mnist, pathfinder and scale one of smoke, small, paper, "
-            "got 'adding'",
-        ),
+        ("adding", "task must be one of copy-first, hold-bit, mnist, pathfinder, got 'adding'"),
+        ("hold-bit --blocks 0", "--blocks must be at least 1, got 0"),
+        ("hold-bit --learning-rate=-1", "--learning-rate must be a positive number, got -1.0"),
+        ("hold-bit --learning-rate nan", "--learning-rate must be a positive number, got nan"),
         ("hold-bit --noise 0.1", "the task hold-bit has no --noise"),
         ("mnist --length 5", "the task mnist has no --length"),
         ("hold-bit --cell lru,bmru --blocks 3", "--cell names 2 blocks, but --blocks is 3"),
@@ -102,7 +101,8 @@ def test_an_impossible_folder_is_one_sentence(tmp_path):
     done = call("hold-bit", "--scale", "smoke", "--out", tmp_path / "file" / "runs", "--device", "cpu")
     assert done.exit_code == 1
     [sentence] = done.output.splitlines()
-    assert sentence.startswith("error: [Errno 20] Not a directory: ")
+    assert sentence.startswith(f"error: {tmp_path / 'file' / 'runs'}")
+    assert sentence.endswith(" leads through a file, where a folder is needed")
 
 
 def test_help_is_for_newcomers():

@@ -81,7 +81,9 @@ def info() -> None:
 @app.command()
 def bench(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="Result file. [default: benchmarks/results/<device>.json]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Result file.", show_default="benchmarks/results/cpu.json, or the GPU's name")
+    ] = None,
 ) -> None:
     """Measure speed and memory against torch's own layers and operations (about five minutes).
 

@@ -2,6 +2,7 @@
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from multistable.machine import describe
@@ -24,5 +25,5 @@ def run(console: Console) -> None:
             choices.add_row("cuda", "none", f"torch {torch.__version__} sees no GPU here")
         else:
             backend, _, why = str(explain(torch.zeros(1, 1, 1, device=device))).partition(": ")
-            choices.add_row(device, backend, why)
+            choices.add_row(device, backend, escape(why))  # 'multistable[cpu]' is no markup
     console.print(choices)

@@ -54,6 +54,7 @@ def gate_statistics(
     if not isinstance(input, Tensor) or input.ndim != 3:
         got = list(input.shape) if isinstance(input, Tensor) else type(input).__name__
         raise ValueError(f"input must be a batch, [T, B, D] or [B, T, D], got {got}")
+    sequences.check_input(rnn, "input", input)
     steps = sequences.Steps.of(input, rnn.batch_first, reset, lengths)
     sequences.initial_states(rnn, input, steps.B, None)
     count = input.shape[0] * input.shape[1] if steps.valid is None else int(steps.valid.sum())

@@ -17,6 +17,20 @@ __all__ = ["one_sentence"]
 MISTAKES = (ValueError, OSError, ImportError, DataError, CheckpointError, NonFiniteLossError, torch.OutOfMemoryError)
 
 
+def words_of(error: Exception) -> str:
+    """The message of a mistake; of a package that is missing and of a file, without Python's numbers and brackets."""
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        package = {"PIL": "pillow"}.get(name := error.name.partition(".")[0], name)
+        return f"this needs {package}: pip install 'multistable[experiments]'"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        if isinstance(error, FileExistsError):
+            return f"{error.filename} is a file, where a folder is needed"
+        if isinstance(error, NotADirectoryError):
+            return f"{error.filename} leads through a file, where a folder is needed"
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 @contextmanager
 def one_sentence(goes_on_in: Path | None = None) -> Iterator[None]:
     """What is wrong with an argument, a file or a run becomes ``error: ...`` and exit code 1.
@@ -26,7 +40,7 @@ def one_sentence(goes_on_in: Path | None = None) -> Iterator[None]:
     try:
         yield
     except MISTAKES as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
+        typer.secho(f"error: {words_of(error)}", fg="red", err=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt as stop:
         if goes_on_in is None:

@@ -56,7 +56,7 @@ def run(rows: Iterable[Row], device: str, path: Path, console: Console) -> None:
         measured.append(row)
     write(measured, path)
     console.print(table(measured, f"Speed on {device}"))
-    console.print(f"Results: {path}")
+    console.print(f"Results: {path}", soft_wrap=True, markup=False)
 
 
 def write(rows: Iterable[Row], path: Path) -> None:

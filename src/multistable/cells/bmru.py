@@ -291,8 +291,8 @@ class BMRUCell(nn.Module):
         shape = (*input.shape[:-1], self.hidden_size)
         if hx is None:
             hx = input.new_zeros(shape)
-        elif hx.shape != shape:
-            raise ValueError(f"hx must have shape {list(shape)}, got {list(hx.shape)}")
+        else:
+            sequences.check_step_state("hx", hx, shape, input)
         cand, beta = F.linear(input, self.weight_ih, self.bias_ih).chunk(2, dim=-1)
         return bmru_step(cand, beta, self.alpha, hx, alpha_surr=self.alpha_surr)
 

@@ -1,5 +1,6 @@
 """The face of ``torch.nn.GRU`` over any law: layers, directions, layouts, dropout, single steps."""
 
+import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -64,6 +65,11 @@ class Recurrent(nn.Module):
         check_sizes(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
             raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
+        for name, value in {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}.items():
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be True or False, got {value!r}")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(f"dropout={dropout} does nothing with num_layers=1: it acts between layers", stacklevel=3)
         check_name(backend)
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -162,8 +168,8 @@ class Recurrent(nn.Module):
         shape = (self.num_layers, *x.shape[:-1], self.state_size)
         if state is None:
             state = x.new_zeros(shape)
-        elif state.shape != shape:
-            raise ValueError(f"state must have shape {list(shape)}, got {list(state.shape)}")
+        else:
+            sequences.check_step_state("state", state, shape, x)
         states = []
         for layer, h in enumerate(state.unbind(0)):
             if layer > 0 and self.dropout > 0:

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["Steps", "check_input", "initial_states", "run_loop", "run_packed", "run_padded", "run_unbatched"]
+__all__ = [
+    "Steps",
+    "check_input",
+    "check_step_state",
+    "initial_states",
+    "run_loop",
+    "run_packed",
+    "run_padded",
+    "run_unbatched",
+]
 
 
 class Segment(NamedTuple):
@@ -159,16 +168,37 @@ def run_loop(
 
 
 def check_input(module: nn.Module, name: str, x: Tensor) -> None:
-    """Refuse what is no tensor of floats, and one of another dtype than the weights, unless autocast converts both."""
+    """Refuse what is no tensor of floats, and one of another dtype or device than the weights.
+
+    Autocast converts dtypes, so that they may differ under it.
+    """
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
     if not x.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {x.dtype}")
+    if x.is_nested:
+        raise TypeError(f"{name} must be a padded tensor or a PackedSequence, got a nested tensor")
     if torch.compiler.is_compiling():  # the compiler would guard every parameter for a sentence that torch has, too
         return
     weight = next(module.parameters(), None)  # a replica of DataParallel has none
-    if weight is not None and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    if weight is None:
+        return
+    if x.device != weight.device:
+        raise ValueError(f"{name} must be on {weight.device} like the weights, got {x.device}")
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(f"{name} must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
+
+
+def check_step_state(name: str, state: Tensor, shape: tuple[int, ...], x: Tensor) -> None:
+    """Refuse a state before one timestep that is no tensor of floats of this shape on the device of the input."""
+    if not isinstance(state, Tensor):
+        raise TypeError(f"{name} must be one tensor, got {type(state).__name__}")
+    if state.shape != shape:
+        raise ValueError(f"{name} must have shape {list(shape)}, got {list(state.shape)}")
+    if not state.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {state.dtype}")
+    if state.device != x.device:
+        raise ValueError(f"{name} must be on {x.device} like the input, got {state.device}")
 
 
 def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tensor | None]:
@@ -211,13 +241,21 @@ def run_packed(
     if reset is not None or lengths is not None:
         raise ValueError("reset and lengths go with padded input: a PackedSequence has its own lengths")
     data, batch_sizes, sorted_indices, unsorted_indices = packed
+    if data.ndim != 2:
+        raise ValueError(f"input must be packed sequences [T, {rnn.input_size}], got sequences {_packed_shape(data)}")
     x, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes), batch_first=rnn.batch_first)
     if hx is not None and sorted_indices is not None:
+        initial_states(rnn, x, int(batch_sizes[0]), hx)  # refuses a wrong one before its sequences are put in order
         hx = hx.index_select(1, sorted_indices)
     output, h_n = rnn(x, hx, lengths=lengths)
     output = pack_padded_sequence(output, lengths, batch_first=rnn.batch_first).data
     h_n = h_n if unsorted_indices is None else h_n.index_select(1, unsorted_indices)
     return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), h_n
+
+
+def _packed_shape(data: Tensor) -> str:
+    """The shape of each sequence in a packed batch, whose own lengths differ."""
+    return f"[{', '.join(['T', *map(str, data.shape[1:])])}]"
 
 
 def _check_lengths(lengths: Tensor, B: int, T: int) -> Tensor:

@@ -48,7 +48,7 @@ def run(folder: Path, *, seed: int = 0, plan: Plan | None = None, console: Conso
         text = page.make(bits, copies, **sizes, seconds=time.perf_counter() - started)
     path = folder / PAGE
     write_atomically(path, text.encode())
-    console.print(f"The page with the pictures: {path.resolve()}", soft_wrap=True, highlight=False)
+    console.print(f"The page with the pictures: {path.resolve()}", soft_wrap=True, highlight=False, markup=False)
     return path
 
 

@@ -90,6 +90,8 @@ class ModelConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.cells, str):
+            raise ValueError(f"cells must be a tuple of names, one per block, got the string {self.cells!r}")
         object.__setattr__(self, "cells", tuple(self.cells))
         if not self.cells:
             raise ValueError(f"cells must be {names_in_words()}, one per block, got none")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.cells import BMRU
-from multistable.cells.sequences import Steps
+from multistable.cells.sequences import Steps, check_input
 from multistable.models.block import Block, ReadOut, Timesteps
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
@@ -220,6 +220,7 @@ class SequenceModel(nn.Module):
         return steps.at_last_valid(counts.expand(steps.B, -1)[..., None] + 1, before[:, None])[:, 0]
 
     def _check(self, x: Any, ndim: int) -> None:
+        check_input(self, "x", x)
         shape = "[B, T, " if ndim == 3 else "[B, "
         if x.ndim != ndim or x.shape[-1] != self.encoder.in_features:
             raise ValueError(f"x must have shape {shape}{self.encoder.in_features}], got {list(x.shape)}")

@@ -76,7 +76,7 @@ def reproduce(
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="A figure, or 'all'.")],
+    name: Annotated[str, typer.Argument(help="A figure, or 'all'; any other word lists their names.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
     results: ResultsOption = None,
     scale: ScaleOption = "paper",

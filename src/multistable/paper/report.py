@@ -41,8 +41,10 @@ def write(
     records: Sequence[Record], out: Path, scale: Scale = "paper", tell: Callable[[str], None] = lambda words: None
 ) -> Path:
     """Measure, draw, and write the page; ``tell`` hears what is being done."""
+    if out.is_dir():
+        raise ValueError(f"--out must be a file, such as report.html, but {out} is a folder")
+    out.parent.mkdir(parents=True, exist_ok=True)  # to fail now, and not after half a minute of measuring
     page = make(records, measure(records, lambda claim: tell(f"claim {claim.id}")), scale, tell)
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, page.encode())
     return out
 

@@ -77,7 +77,8 @@ def curve(axis: Axes, points: Mapping[int, Sequence[float]], colour: str, style:
         return None
     means = [statistics.fmean(values) for values in known.values()]
     bars = list(zip(*(reach(values) for values in known.values()), strict=True))
-    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, ls=style, lw=1.5, capsize=3)
+    caps = 3 if max(map(len, known.values())) > 1 else 0  # of one seed they would be a dash through the point
+    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, ls=style, lw=1.5, capsize=caps)
     return means[-1]
 
 

@@ -86,10 +86,14 @@ def write(results: Path | str, record: Record) -> Path:
 def read(path: Path) -> Record:
     try:
         values = json.loads(path.read_text())
+        if not isinstance(values, dict):
+            raise TypeError(f"it must hold an object, got {type(values).__name__}")
         run = Run.from_dict(values.pop("run"))
         found = values.pop("id")
         record = Record(run=run, **values)
-    except (ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise ValueError(f"{path} is no result: it has no {error}") from error
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is no result: {error}") from error
     if found != run.id:
         raise ValueError(

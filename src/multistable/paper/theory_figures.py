@@ -159,9 +159,8 @@ def memory() -> Figure:
     right = axes[0, 2]
     for name, colour in (("BMRU", BLUE), ("LRU", RED)):
         right.loglog(data.lengths, [max(e, 1e-16) for e in data.errors[name]], color=colour, marker="o", ms=3, lw=1.5)
-        right.text(
-            data.lengths[-1], max(data.errors[name][-1], 1e-16) * 1.6, name, color=colour, fontsize=9, ha="right"
-        )
+        right.text(data.lengths[-1], max(data.errors[name][-1], 1e-16) * 4, name, color=colour, fontsize=9, ha="right")
+    right.set_ylim(top=100)  # room for the upper name
     right.axvspan(10, 50, color=BAND, lw=0)
     right.text(22, 1e-8, "trained", color="#6a6a6a", fontsize=8, rotation=90, ha="center")
     label(right, "error against length", "sequence length T", "mean squared error")

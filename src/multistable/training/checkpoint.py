@@ -15,6 +15,9 @@ from multistable.files import split_safetensors, write_atomically
 __all__ = ["CheckpointError", "alone_in", "damage_named", "load", "restore", "save"]
 
 
+WAY_OUT = "remove its folder to train anew"
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint, or another file in a run's folder, is damaged or belongs to something else."""
 
@@ -78,10 +81,10 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         metadata, numbers = split_safetensors(content)
         text, expected = metadata["info"], metadata["sha256"]
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}") from error
+        raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}; {WAY_OUT}") from error
     found = digest(numbers, text)
     if found != expected:
-        raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}")
+        raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}; {WAY_OUT}")
     return tensors, json.loads(text)
 
 

@@ -1,5 +1,6 @@
 """The command ``multistable train``."""
 
+import math
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -121,6 +122,8 @@ def adjust(chosen: Preset, sizes: dict[str, Any], settings: dict[str, Any], lear
     task = replace(chosen.task, **settings)
     schedule = chosen.schedule
     if learning_rate is not None:
+        if not 0 < learning_rate < math.inf:
+            raise ValueError(f"--learning-rate must be a positive number, got {learning_rate!r}")
         factor = learning_rate / schedule.peak
         schedule = replace(schedule, start=schedule.start * factor, peak=learning_rate, end=schedule.end * factor)
     sizes = {name: value for name, value in sizes.items() if value is not None}
@@ -129,6 +132,8 @@ def adjust(chosen: Preset, sizes: dict[str, Any], settings: dict[str, Any], lear
 
 def cell_names(text: str, default: int, blocks: int | None) -> tuple[str, ...]:
     """One name per block: a single name for all of them, or as many as there are blocks."""
+    if blocks is not None and blocks < 1:
+        raise ValueError(f"--blocks must be at least 1, got {blocks}")
     names = tuple(name.strip() for name in text.split(","))
     if len(names) == 1:
         return names * (default if blocks is None else blocks)
@@ -153,4 +158,5 @@ def show(run: Run, result: dict[str, Any], longer: list[dict[str, Any]], folder:
         table.add_row(f"best, {record['length']:,} timesteps", "", "", f"{record[metric]:.5f}")
     console = Console()
     console.print(table)
-    console.print(f"{result['seconds']:.0f} s on {result['machine']['gpu'] or 'the CPU'}; everything is in {folder}")
+    where = f"{result['seconds']:.0f} s on {result['machine']['gpu'] or 'the CPU'}; everything is in {folder}"
+    console.print(where, soft_wrap=True, markup=False)

@@ -66,10 +66,11 @@ PRESETS: dict[tuple[str, Scale], Preset] = {
 
 
 def preset(task: str, scale: Scale) -> Preset:
-    if (task, scale) not in PRESETS:
-        tasks = sorted({name for name, _ in PRESETS})
-        raise ValueError(f"task must be one of {', '.join(tasks)} and scale one of {', '.join(SCALES)}, "
-                         f"got {task!r} and {scale!r}")  # fmt: skip
+    tasks = sorted({name for name, _ in PRESETS})
+    if task not in tasks:
+        raise ValueError(f"task must be one of {', '.join(tasks)}, got {task!r}")
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     return PRESETS[task, scale]
 
 

@@ -41,11 +41,11 @@ def generate(
     jobs: Annotated[int, typer.Option(help="processes; all cores if not given")] = os.cpu_count() or 1,
 ) -> None:
     """Draw Pathfinder images. Stop it when you like: the same command goes on where it stopped."""
-    from multistable.tasks.pathfinder.compact import Origin
-    from multistable.tasks.pathfinder.produce import produce, store_for
+    out = out or compact_file(level, size)
+    with one_sentence(goes_on_in=out.parent):
+        from multistable.tasks.pathfinder.compact import Origin
+        from multistable.tasks.pathfinder.produce import produce, store_for  # pillow may be missing
 
-    with one_sentence():
-        out = out or compact_file(level, size)
         origin = Origin(settings(level, size=size, distractors=distractors), seed, count)
         with Progress(*_COLUMNS) as progress:
             bar = progress.add_task(f"{level} {size}x{size}", total=count)
@@ -70,9 +70,9 @@ def show(
     """Draw a sheet of Pathfinder images with their labels, and say how bright they are."""
     import torch
 
-    from multistable.tasks.pathfinder.sheet import write_sheet
-
     with one_sentence():
+        from multistable.tasks.pathfinder.sheet import write_sheet  # pillow may be missing
+
         images, labels = _images(level, source, count, size, seed)
         write_sheet(out, images[:count], labels[:count])
     mean, std = moments(torch.from_numpy(images))
