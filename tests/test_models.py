@@ -235,6 +235,15 @@ def test_block_is_its_equation():
     assert_close(y, x + a * torch.sigmoid(b))
 
 
+def test_a_batch_without_a_valid_step_leaves_the_statistics():
+    norm = BatchNorm(3)
+    norm(torch.randn(2, 5, 3) + 4)
+    before = norm.running_mean.clone(), norm.running_var.clone()
+    norm(torch.randn(2, 5, 3), torch.zeros(2, 5, 1, dtype=torch.bool))
+    assert torch.equal(norm.running_mean, before[0])
+    assert torch.equal(norm.running_var, before[1])
+
+
 def test_batch_norm_is_torchs_on_valid_steps():
     torch.manual_seed(0)
     x, lengths = torch.randn(4, 9, 6) * 3 + 1, torch.tensor([9, 2, 5, 1])

@@ -43,8 +43,8 @@ class ReadOut(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform with ``variance / (number of features)``; for complex features normal with variance 1 / (number of
-        pairs), as Orvieto's."""
+        """Uniform with ``variance / (number of features)``; for pairs of features, which are complex ones, normal with
+        variance 2 / (number of features), as Orvieto's 1 / (number of complex ones)."""
         fan_in = self.directions * sum(part.size for part in self.parts)
         for part in self.parts:
             weight = getattr(self, part.name)

@@ -55,13 +55,15 @@ class BatchNorm(nn.Module):
         """With the statistics of the steps that count."""
         dtype, x = x.dtype, x.to(wide(x.dtype))
         total = self._sum_all(torch.where(valid, x, 0.0).sum(dim=(0, 1)))
-        count = self._sum_all(valid.sum()).clamp(min=1)
+        counted = self._sum_all(valid.sum())
+        count = counted.clamp(min=1)
         mean = total / count
         var = self._sum_all(torch.where(valid, x - mean, 0.0).square().sum(dim=(0, 1))) / count
         with torch.no_grad():
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            momentum = self.momentum * (counted > 0).to(self.running_mean.dtype)  # a batch of no steps says nothing
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
             unbiased = var * count / (count - 1).clamp(min=1)
-            self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
         return ((x - mean) * (self.weight * torch.rsqrt(var + self.eps)) + self.bias).to(dtype)
 
     def _sum_all(self, x: Tensor) -> Tensor:

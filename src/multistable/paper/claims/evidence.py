@@ -20,6 +20,7 @@ Test = Callable[[Scores], tuple[bool, str]]
 """Whether a claim holds on these numbers, and the numbers in words."""
 
 TUNED = "with positions each BMRU unit starts with a timestep of its own, which is not in the paper"
+HOLDING = "BMRU units start with thresholds of {:g}, which is not in the paper"
 
 
 class Reading(NamedTuple):
@@ -33,7 +34,7 @@ def compare(records: Sequence[Record], task: str, configurations: Sequence[str],
     """Test a claim on the last epoch of the runs of a task, over the seeds that all configurations have.
 
     The paper does not say whose weights it tests. What the weights that were best on the validation set say is added
-    where it is something else, and so is that BMRU units were tuned: the outcome depends on it.
+    where it is something else.
     """
     last, best = (
         over_seeds(records, task, {name: Reading(name, score(which)) for name in configurations}, test)
@@ -43,8 +44,16 @@ def compare(records: Sequence[Record], task: str, configurations: Sequence[str],
         return last
     if last.held != best.held:
         last = add(last, f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
-    models = [run.run.model for name in configurations for run in runs_of(records, task, name).values()]
-    return add(last, TUNED) if any(map(is_tuned, models)) else last
+    return last
+
+
+def add_start(finding: Finding, models: Sequence[ModelConfig]) -> Finding:
+    """With how the BMRU units of these models start, where that is a decision of ours."""
+    if any(map(is_tuned, models)):
+        finding = add(finding, TUNED)
+    for beta_bias in sorted({model.beta_bias for model in models} - {0}):
+        finding = add(finding, HOLDING.format(beta_bias))
+    return finding
 
 
 def is_tuned(model: ModelConfig) -> bool:
@@ -53,7 +62,10 @@ def is_tuned(model: ModelConfig) -> bool:
 
 
 def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Reading], test: Test) -> Finding:
-    """Test a claim on readings, over the seeds that all of them have. It does not hold where one of them is NaN."""
+    """Test a claim on readings, over the seeds that all of them have. It does not hold where one of them is NaN.
+
+    How BMRU units start is added: the outcome depends on it.
+    """
     runs = {name: runs_of(records, task, reading.configuration) for name, reading in readings.items()}
     numbers = {
         name: {seed: found for seed, run in runs[name].items() if (found := reading.value(run)) is not None}
@@ -71,7 +83,8 @@ def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Read
     epochs = sorted({each[seed].run.epochs for each in runs.values() for seed in seeds})
     failed = sorted({run.name for each in runs.values() for run in each.values() if run.failure})
     note = f"failed: {', '.join(failed)}" if failed else ""
-    return Finding(held, words, note, tuple(seeds), tuple(epochs), preset(task, "paper").epochs)
+    finding = Finding(held, words, note, tuple(seeds), tuple(epochs), preset(task, "paper").epochs)
+    return add_start(finding, [each[seed].run.model for each in runs.values() for seed in seeds])
 
 
 def add(finding: Finding, words: str) -> Finding:
