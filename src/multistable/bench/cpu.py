@@ -37,7 +37,7 @@ def rows(
     for shape in shapes:
         yield from scan_rows(shape, repeats=7 * repeats)
     for shape in shapes:
-        yield from layer_rows(shape, 2 * repeats + 1 if shape[0] > 1 else 1)  # one sequence: minutes per step of nn.GRU
+        yield from layer_rows(shape, 2 * repeats + 1 if shape[0] > 1 else repeats)  # one sequence: nn.GRU takes 30 s
     yield from exact_rows(shapes[0], repeats)
     yield from step_rows(shapes[-1][2], 7 * repeats)
     yield from time_growth(lengths, shapes[-1][2], repeats)
