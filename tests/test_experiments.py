@@ -27,7 +27,9 @@ def test_configurations_of_the_paper():
     }
     assert configurations("generalisation") == ["bmru-T100", "lru-T100"]
     bars = {f"{cell}-{n}-blocks{b}" for cell in ("bmru", "lru", "hybrid") for n in (2, 3) for b in ("", "-black")}
-    assert set(configurations("permuted-mnist")) == bars | {"bmru-2-blocks-no-positions", "lru-2-blocks-positions"}
+    assert set(configurations("permuted-mnist")) == bars | {
+        "bmru-2-blocks-no-positions", "bmru-2-blocks-untuned", "lru-2-blocks-positions"
+    }  # fmt: skip
     panels = {f"{n}-{w}" for n in ("1-block", "2-blocks", "3-blocks") for w in (128, 256, 512, 1024)}
     grid = {f"{level}-{panel}" for level in ("hard", "easy") for panel in panels}
     assert set(configurations("pathfinder")) == grid | {f"{name}-10-epochs" for name in grid}
@@ -57,6 +59,7 @@ def test_names_say_what_runs_are():
     [
         ("bmru-2-blocks", [272, 272]),
         ("bmru-2-blocks-no-positions", [256, 256]),
+        ("bmru-2-blocks-untuned", [272, 272]),
         ("lru-2-blocks", [256, 256]),
         ("lru-2-blocks-positions", [272, 272]),
     ],

@@ -124,7 +124,7 @@ def generalisation(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
 def permuted_mnist(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
     """Figure "Results on the permuted sequential MNIST": 3 cells, 2 and 3 blocks, with and without black pixels.
 
-    Two more runs show what positions do: BMRU without them, LRU with them.
+    Three more runs show what positions do: BMRU without them and with them alone, its units not tuned; LRU with them.
     """
     base, black_pixels = PERMUTED_MNIST[scale]
     found = []
@@ -142,10 +142,13 @@ def permuted_mnist(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
 def with_other_positions(found: list[Experiment]) -> list[Experiment]:
     runs = {experiment.configuration: experiment.run for experiment in found}
     bmru, lru = runs["bmru-2-blocks"], runs["lru-2-blocks"]
+    assert isinstance(bmru.model.position, PositionConfig)
     assert isinstance(lru.model.position, PositionConfig)
+    untuned = replace(bmru.model.position, tuning=0.0)
     everywhere = replace(lru.model.position, everywhere=True)
     return [
         Experiment("bmru-2-blocks-no-positions", replace(bmru, model=replace(bmru.model, position=None))),
+        Experiment("bmru-2-blocks-untuned", replace(bmru, model=replace(bmru.model, position=untuned))),
         Experiment("lru-2-blocks-positions", replace(lru, model=replace(lru.model, position=everywhere))),
     ]
 
