@@ -17,11 +17,13 @@ class MRU(Driven):
     r"""Units that converge at every timestep: persistent memory and no other, called like :class:`torch.nn.GRU`.
 
     .. math::
-        h_t = \lim_{n \to \infty} f^n(h_{t-1}, x_t), \qquad \text{so} \qquad h_t = f(h_t, x_t)
+        h_t = \lim_{n \to \infty} f_c^n(h_{t-1}, x_t), \quad f_c = (1 - c) h + c f,
+        \qquad \text{so} \qquad h_t = f(h_t, x_t)
 
-    All equilibria of all timesteps are found at once; which of them a unit is on follows from its history by an
-    associative scan over maps of branches (:mod:`multistable.dynamics.branches`). A unit remembers its branch for ever
-    and reads the value that the present input gives to it.
+    for every c that is small enough for :math:`f_c` to increase in h; it changes no equilibrium. All equilibria of all
+    timesteps are found at once; which of them a unit is on follows from its history by an associative scan over maps of
+    branches (:mod:`multistable.dynamics.branches`). A unit remembers its branch for ever and reads the value that the
+    present input gives to it.
 
     The value has the gradient of the implicit function theorem. It is infinite at a fold, where a branch ends, so its
     gain :math:`1 / (1 - df/dh)` is bounded by ``max_gain``. The choice of the branch has no gradient of its own; with
@@ -37,12 +39,10 @@ class MRU(Driven):
     is the same unit and some twenty times faster.
 
     Args:
-        field: pointwise, with at most ``max_branches`` stable equilibria, and increasing in h once damped: if not, the
-            first input that shows it is refused.
+        field: pointwise, with at most ``max_branches`` stable equilibria.
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype: as in
             :class:`~multistable.BMRU`.
         max_branches: K. Default: 2
-        damping: c of the map :math:`(1 - c) h + c f` that is iterated. It changes no equilibrium. Default: 1
         alpha_surr: sharpness of the surrogate gradient on the choice; ``None`` for the exact gradient alone. Default: 1
         max_gain: bound on the gain of implicit gradients. Default: 10
         n_grid: cells of the grid on which equilibria are bracketed. Default: 64
@@ -71,7 +71,6 @@ class MRU(Driven):
         bidirectional: bool = False,
         *,
         max_branches: int = 2,
-        damping: float = 1.0,
         alpha_surr: float | None = 1.0,
         max_gain: float = 10.0,
         n_grid: int = 64,
@@ -86,18 +85,15 @@ class MRU(Driven):
         check_options(alpha_surr, max_gain)
         if max_branches < 1:
             raise ValueError(f"max_branches must be positive, got {max_branches!r}")
-        if not 0 < damping <= 1:
-            raise ValueError(f"damping must be positive and at most 1, got {damping!r}")
         self.field = field
         self.max_branches = max_branches
-        self.damping = damping
         self.alpha_surr = alpha_surr
         self.max_gain = max_gain
         self.n_grid = n_grid
         self.make_layers(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
-        names = ("max_branches", "damping", "alpha_surr", "max_gain", "n_grid")
+        names = ("max_branches", "alpha_surr", "max_gain", "n_grid")
         args = [x.to(args[0].dtype) for x in args]
         return branch_scan(self.field, args, h0, reset=reset, **{name: getattr(self, name) for name in names})
 

@@ -38,8 +38,6 @@ CELLS: dict[str, type[Recurrent]] = {
 }
 """Every cell that needs nothing but its sizes, by its name."""
 
-DAMPING = 0.01  # of an MRU, the paper's c: for the simplified BRC enough down to beta = -100
-
 
 def find_cell(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
     """The class that a name stands for, and the arguments that the name fixes.
@@ -54,7 +52,7 @@ def find_cell(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
     if match is not None and match[2] in FIELDS:
         field, number = FIELDS[match[2]](), match[3]
         if match[1] == "mru":
-            return MRU, {"field": field, "max_branches": int(number or 2), "damping": DAMPING}
+            return MRU, {"field": field, "max_branches": int(number or 2)}
         if number is not None:
             return ClockedRNN, {"field": field, "n_clock": int(number)}
     raise ValueError(f"cells must be {names_in_words()}, got {name!r}")

@@ -1,10 +1,10 @@
 """The exact memory recurrent unit: which branch of stable equilibria a unit is on, for all timesteps in parallel.
 
 At step t a unit has stable equilibria ``stable_0 < stable_1 < ...`` with unstable ones between them. The limit of the
-internal clock from ``h_{t-1}`` is the stable root in whose interval between unstable roots ``h_{t-1}`` lies (for a map
-that increases in h no iterate can jump over a root). Now ``h_{t-1}`` is itself one of K values that are known without
-history, the stable roots of step t - 1. So step t is a *map* from branches to branches, all maps can be computed at
-once, and their composition is associative: a scan.
+internal clock from ``h_{t-1}`` is the stable root in whose interval between unstable roots ``h_{t-1}`` lies: the clock
+is slow, ``(1 - c) h + c f`` with a small c, and of a map that increases in h no iterate can jump over a root. Now
+``h_{t-1}`` is itself one of K values that are known without history, the stable roots of step t - 1. So step t is a
+*map* from branches to branches, all maps can be computed at once, and their composition is associative: a scan.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from multistable.dynamics.equilibria import equilibria
-from multistable.dynamics.fields import Field, damped
+from multistable.dynamics.fields import Field
 from multistable.dynamics.implicit import implicit
 from multistable.surrogate import derivative
 
@@ -33,20 +33,19 @@ def branch_scan(
     *,
     reset: Tensor | None = None,
     max_branches: int = 2,
-    damping: float = 1.0,
     alpha_surr: float | None = None,
     max_gain: float = math.inf,
     n_grid: int = 64,
 ) -> Tensor:
-    """States ``h [B, T, N]`` of the unit that converges at every step: ``h_t = lim f^n(h_{t-1}, args_t)``.
+    """States ``h [B, T, N]`` of the unit that converges at every step, from ``h_{t-1}`` to an ``h_t = f(h_t, args_t)``:
+    the limit of the map ``(1 - c) h + c f`` for every c that makes it increase in h.
 
     Args:
-        field: pointwise; ``(1 - damping) h + damping f`` must increase in h, which is checked on the grid.
+        field: pointwise.
         args: drives and constants, of shapes that broadcast to ``[B, T, N]``.
         h0: the state before the first step, ``[B, N]``; zeros if None.
         reset: ``[B, T]`` booleans; the state is zero just before a marked step.
         max_branches: K, the most stable equilibria an element may have.
-        damping: c of the damped map; it changes no equilibrium.
         alpha_surr: sharpness of the surrogate gradient on the choice of branch; None: the exact gradient alone, which
             is that of the value and takes the branch as given.
         max_gain: bound on the gain ``1 / (1 - df/dh)`` of implicit gradients, infinite at a fold.
@@ -64,8 +63,7 @@ def branch_scan(
     dtype = args[0].dtype
     if T == 0:
         return args[0].new_zeros(B, 0, N)
-    mapping = field if damping == 1.0 else damped(field, damping)
-    stable, unstable = _branches(mapping, args, max_branches, n_grid)
+    stable, unstable = _branches(field, args, max_branches, n_grid)
     start = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
     with torch.no_grad():
         before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
@@ -116,11 +114,6 @@ def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reve
 def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tuple[Tensor, Tensor]:
     """Stable roots ``[B, T, N, K]``, the last repeated, and unstable ones ``[B, T, N, K - 1]``, then infinity."""
     found = equilibria(field, *args, n_grid=n_grid)
-    if found.lowest_slope < 0:
-        raise ValueError(
-            f"field must increase in h, but its slope falls to {found.lowest_slope:.3g}: give a damping of at most "
-            f"1 / (1 - slope) = {1 / (1 - found.lowest_slope):.3g} of the undamped field"
-        )
     if found.count.numel() and int(found.count.min()) == 0:
         raise ValueError("field must map its bounds into themselves, but some element has no equilibrium between them")
     if found.h.shape[-1] > 2 * K - 1:

@@ -46,8 +46,6 @@ class Equilibria:
     """Residual within the tolerance."""
     count: Tensor
     """Number of roots, ``[...]``."""
-    lowest_slope: float
-    """The least ``df/dh`` seen on the grid; a field that increases in h has none below 0."""
 
 
 @torch.no_grad()
@@ -97,8 +95,8 @@ def equilibria(
     return found
 
 
-def _roots(field: Field, args: list[Tensor], grid: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Of a chunk of E elements: which element each root belongs to, the root, and the least slope on the grid."""
+def _roots(field: Field, args: list[Tensor], grid: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a chunk of E elements: which element each root belongs to, and the root."""
     columns = [x[:, None] for x in args]
     excess = field(grid, *columns) - grid  # F [E, M]
     slope = field.slope(grid.expand_as(excess), *columns)
@@ -112,8 +110,7 @@ def _roots(field: Field, args: list[Tensor], grid: Tensor) -> tuple[Tensor, Tens
     positive = (excess >= 0).gather(1, clear)
     owner, first = (positive[:, 1:] != positive[:, :-1]).nonzero(as_tuple=True)
     here, falling = [x[owner] for x in args], positive[owner, first]
-    root = _newton(field, here, h[owner, first], h[owner, first + 1], falling)
-    return owner, root, float(slope.min()) if len(slope) else 1.0
+    return owner, _newton(field, here, h[owner, first], h[owner, first + 1], falling)
 
 
 def _turns(field: Field, args: list[Tensor], grid: Tensor, positive: Tensor, slope: Tensor) -> Tensor:
@@ -218,7 +215,7 @@ def _rows(owner: Tensor, value: Tensor, E: int, fill: float) -> Tensor:
 
 
 def _assemble(
-    parts: list[tuple[Tensor, Tensor, float]], field: Field, flat: list[Tensor], shape: torch.Size, tol: float
+    parts: list[tuple[Tensor, Tensor]], field: Field, flat: list[Tensor], shape: torch.Size, tol: float
 ) -> Equilibria:
     """From lists of roots to rows ``[..., R]``, padded with NaN, with slopes, residuals and flags."""
     owner = torch.cat([flat[0].new_empty(0, dtype=torch.long), *(part[0] + i * _CHUNK for i, part in enumerate(parts))])
@@ -228,5 +225,4 @@ def _assemble(
     h, slope, residual = (_rows(owner, x, len(flat[0]), math.nan) for x in quantities)
     h, slope, residual = (x.reshape(*shape, x.shape[-1]) for x in (h, slope, residual))
     stable, converged, count = slope.abs() < 1, residual <= tol, (~h.isnan()).sum(-1)
-    lowest = min((part[2] for part in parts), default=1.0)
-    return Equilibria(h, slope, stable, residual, converged, count, lowest)
+    return Equilibria(h, slope, stable, residual, converged, count)
