@@ -45,7 +45,7 @@ class Task(ABC):
 
     @abstractmethod
     def samples(self, split: Split, seed: int, device: torch.device | str = "cpu") -> Samples:
-        """The same samples for the same seed on every device; no sample is in two splits."""
+        """The same samples for the same seed on every device; no sample is drawn for two splits."""
 
     @abstractmethod
     def inputs(self, stored: Tensor) -> Tensor:
