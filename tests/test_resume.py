@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 import torch
 
 from multistable.training import NonFiniteLossError, OutOfTimeError, Schedule, checkpoint, train_run
+from multistable.training.interrupts import remember_interrupts
+from multistable.training.loop import Training
 from multistable.training.results import folder_of
 from training_runs import QUIET, copy_first_run, numbers
 
@@ -145,6 +148,61 @@ def test_a_run_stopped_by_deadlines_comes_to_the_same_bits(tmp_path):
     assert len(positions) > 2
     assert positions == sorted(set(positions)), "each attempt got further"
     assert numbers(found) == numbers(whole)
+
+
+@pytest.fixture
+def usual_interrupts():
+    """Workers of xdist look after them in their own way."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("step", [3, 19])
+def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, usual_interrupts, step):
+    """Two epochs of ten steps; no checkpoint is due by itself. The last step is followed by a validation."""
+    run = copy_first_run(("bmru",), samples=222, epochs=2, batch_size=20, dropout=0.1)
+    whole = train_run(run, tmp_path / "whole", QUIET)
+    count, seed_step = 0, Training.seed_step
+
+    def interrupted(self):
+        nonlocal count
+        count += 1
+        seed_step(self)
+        if count == step + 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Training, "seed_step", interrupted)
+    options = replace(QUIET, checkpoint_seconds=1e9)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(run, tmp_path, options)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    _, info = checkpoint.load(folder_of(run, tmp_path) / "last.safetensors")
+    assert info["epoch"] * 10 + info["step"] == step + 1
+    assert numbers(train_run(run, tmp_path, options)) == numbers(whole)
+    assert count == 20, "no step was computed twice"
+
+
+def test_a_second_interrupt_comes_at_once(usual_interrupts):
+    with remember_interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_interrupts_of_others_and_in_other_threads_are_left_alone(usual_interrupts):
+    def inside() -> None:
+        with remember_interrupts():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    found = []
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    inside()
+    assert found == [signal.default_int_handler, signal.SIG_IGN]
 
 
 def test_a_deadline_does_not_hide_a_bad_loss(tmp_path):

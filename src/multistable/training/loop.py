@@ -21,6 +21,7 @@ from multistable.training import checkpoint, results
 from multistable.training.config import Run
 from multistable.training.diagnose import first_bad_layer
 from multistable.training.evaluate import Evaluator
+from multistable.training.interrupts import Interrupts, remember_interrupts
 from multistable.training.optim import build_optimizer, optimizer_tensors
 from multistable.training.processes import Processes
 from multistable.training.progress import Silent, progress
@@ -133,6 +134,7 @@ class Training:
         self.saved_best: dict[str, Any] | None = None
         self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.bar: Silent = Silent()
+        self.interrupts = Interrupts()
         self.seconds_before, self.speed = 0.0, 0.0
         self.started = self.saved_at = self.looked_at = time.perf_counter()
         self.evaluate = Evaluator(run.task, self.model, run.batch_size, run.precision, processes, self.graph)
@@ -153,11 +155,14 @@ class Training:
 
     def finish(self) -> dict[str, Any]:
         total = self.run.epochs * self.steps_per_epoch
-        with progress(total, self.run.epochs, self.options.show_progress and self.processes.first) as self.bar:
+        shown = self.options.show_progress and self.processes.first
+        alone = self.processes.count == 1  # others would wait for one that leaves between its steps
+        with progress(total, self.run.epochs, shown) as self.bar, remember_interrupts(alone) as self.interrupts:
             while self.epoch < self.run.epochs:
                 self.train_epoch()
                 self.end_epoch()
         self.save(due=True)
+        self.check_interrupt()
         self.processes.wait()
         return self.test()
 
@@ -175,6 +180,7 @@ class Training:
             self.look()
             self.save()
             self.check_deadline()
+            self.check_interrupt()
         self.check_loss()
         timesteps = (self.step - first) * self.run.batch_size * self.run.task.length
         self.speed = timesteps / (time.perf_counter() - started)
@@ -259,6 +265,13 @@ class Training:
         self.check_loss()
         self.save(due=True)
         raise OutOfTimeError(f"no time left in epoch {self.epoch + 1} of {self.run.epochs}, step {self.step}")
+
+    def check_interrupt(self) -> None:
+        """Leave with a checkpoint if there was a Ctrl-C."""
+        if self.interrupts.asked:
+            self.check_loss()
+            self.save(due=True)
+            raise KeyboardInterrupt
 
     def test(self) -> dict[str, Any]:
         """Test the last weights and those that were best on the validation set, and write the result."""
