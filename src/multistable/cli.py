@@ -85,7 +85,7 @@ def bench(
         Path | None, typer.Option(help="Result file.", show_default="benchmarks/results/cpu.json, or the GPU's name")
     ] = None,
 ) -> None:
-    """Measure speed and memory against torch's own layers and operations (about five minutes).
+    """Measure speed and memory against torch's own layers and operations (about eight minutes).
 
     Every line of the table is a ratio of two things measured in turns in the same run.
     """

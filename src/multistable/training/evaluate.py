@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -146,7 +145,9 @@ def read_piece(
     device = torch.device(device)
     outputs, states = [], []
     try:
-        for x, before in zip(piece.to(device).split(batch_size), split_state(state, batch_size), strict=False):
+        groups = piece.to(device).split(batch_size)
+        befores = [None] * len(groups) if state is None else split_state(state, batch_size)
+        for x, before in zip(groups, befores, strict=True):
             with autocast(device, precision):
                 output, after = model(x, before)
             outputs.append(output.float())
@@ -157,10 +158,8 @@ def read_piece(
     return torch.cat(outputs), ModelState(torch.cat([each.position for each in states]), cells)
 
 
-def split_state(state: ModelState | None, batch_size: int) -> Iterable[ModelState | None]:
-    """Per ``batch_size`` sequences; without a state None for as many as one likes."""
-    if state is None:
-        return repeat(None)
+def split_state(state: ModelState, batch_size: int) -> Iterable[ModelState]:
+    """Per ``batch_size`` sequences."""
     cells = zip(*(h.split(batch_size, dim=1) for h in state.cells), strict=True)
     return map(ModelState, state.position.split(batch_size), cells)
 

@@ -4,7 +4,8 @@ The error is the mean squared error; always answering 0 gives 1. Thresholds, fix
 a model that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is twice the error and more,
 *unaffected* at most 1.1 times; *much more resilient* is half the error and less. That a model learns, or does not, must
 be so with every seed: this was added when LRU's second seed at T = 300 learnt and the mean still said that it does not.
-That it loses *only* by something means nine tenths of the loss: fixed before any of these runs was tested so.
+That it loses *only* by something means nine tenths of the loss: fixed before any of these runs was tested so, but after
+five seeds did not hold the claim by another count, which left out zeros (docs/log.md).
 """
 
 import math
