@@ -176,7 +176,8 @@ def test_quiet_noise_has_two_readings():
 def test_what_is_put_back_is_compared_with_what_was_lost(whole):
     finding = TRAINED["longer-bmru-overwrites"].measure(whole).finding
     assert finding.measured == (
-        "0.001 ± 0 at T = 100, 0.1 ± 0 at T = 100,000, 0.002 ± 0 with them put back: 99% of the loss"
+        "0.001 ± 0 at T = 100, 0.1 ± 0 at T = 100,000, 0.002 ± 0 with them put back: 99% of the loss, "
+        "99% to 99% by seed"
     )
     assert "of 400 stored values 0.1 are overwritten at T = 100, 1e+02 at T = 100,000" in finding.note
 
@@ -209,6 +210,14 @@ def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):
     assert measured.verdict == "provisional"
     assert measured.finding.evidence.endswith("10 epochs of 100")
     assert TRAINED["pathfinder-one-layer"].measure(some).verdict == "held"  # one block is whole
+
+
+def test_single_pathfinder_runs_of_full_length_are_said_until_all_are_there(whole):
+    some = [r for r in whole if r.configuration != "hard-1-block-1024"]
+    note = TRAINED["pathfinder-one-layer"].measure(some).finding.note
+    assert "width 256 at full length: 68.0 ± 0.1, with the weights best on validation 68.0 ± 0.1" in note
+    assert "width 1024 at full length" not in note
+    assert "at full length" not in TRAINED["pathfinder-one-layer"].measure(whole).finding.note
 
 
 def test_that_units_were_tuned_is_said_where_it_matters(whole):

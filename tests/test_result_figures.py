@@ -1,6 +1,9 @@
 """Figures of trained models: drawn from whole, partial and absent results; the marks are where the numbers are."""
 
+from itertools import combinations
+
 import pytest
+from matplotlib.text import Annotation
 
 from multistable.paper import store
 from multistable.paper.command import figure
@@ -91,3 +94,13 @@ def test_the_command_writes_files_for_partial_results(tmp_path):
         figure(name, tmp_path, tmp_path / "results", "paper")
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()[:1000]
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("name", ["generalisation", "permuted-mnist", "pathfinder"])
+def test_no_two_names_overlap(name):
+    """All four curves of a Pathfinder panel have the same numbers here, so their names start at one place."""
+    picture = FIGURES[name](records(), "paper")
+    picture.draw_without_rendering()
+    boxes = {words: words.get_window_extent() for words in picture.findobj(Annotation)}
+    assert len(boxes) >= 6
+    assert [(a.get_text(), b.get_text()) for a, b in combinations(boxes, 2) if boxes[a].overlaps(boxes[b])] == []

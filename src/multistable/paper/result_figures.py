@@ -71,14 +71,15 @@ def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: boo
 
 
 def curve(axis: Axes, points: Mapping[int, Sequence[float]], colour: str, style: Any = "-") -> float | None:
-    """Means and ranges over x, where there are any; the last mean."""
+    """Means and ranges over x, where there are any, as open points unless the line is solid; the last mean."""
     known = {x: values for x, values in points.items() if values}
     if not known:
         return None
     means = [statistics.fmean(values) for values in known.values()]
     bars = list(zip(*(reach(values) for values in known.values()), strict=True))
     caps = 3 if max(map(len, known.values())) > 1 else 0  # of one seed they would be a dash through the point
-    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, ls=style, lw=1.5, capsize=caps)
+    inside = colour if style == "-" else "white"
+    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, mfc=inside, ls=style, lw=1.5, capsize=caps)
     return means[-1]
 
 
@@ -127,7 +128,7 @@ def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
 
 def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
     """Error of the models trained on the shorter length, on longer sequences: noise N(0, 1), and N(0, 0.1) with 0.1
-    read as the standard deviation (solid) and as the variance (dashed). Best weights on validation; dotted: always
+    read as the standard deviation (solid) and as the variance (dashed, open). Best weights on validation; dotted: always
     answering 0."""
     planned = experiments.generalisation(scale)
     results = Results(records, planned)
@@ -160,7 +161,7 @@ def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
 def permuted_mnist(records: Sequence[Record], scale: Scale) -> Figure:
     """Test accuracy on permuted sequential MNIST after the last epoch, for 2 and 3 blocks. Full bars: without black
     pixels; light bars: with 1,216 of them at the end of each sequence. Dotted: guessing."""
-    planned = [e for e in experiments.permuted_mnist(scale) if not e.configuration.endswith("positions")]
+    planned = experiments.permuted_mnist(scale)
     results = Results(records, planned)
     figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
     for axis, blocks in zip(axes[0], (2, 3), strict=True):
@@ -195,7 +196,7 @@ def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float
 
 def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
     """Test accuracy of BMRU on Pathfinder after the last epoch, against the units per direction, for 1, 2 and 3 blocks;
-    hard and easy images, and how many epochs. Dashed: shortened runs; dotted: guessing."""
+    hard and easy images, and how many epochs. Dashed, open: shortened runs; dotted: guessing."""
     planned = experiments.pathfinder(scale)
     results = Results(records, planned)
     longest = max(experiment.run.epochs for experiment in planned)
@@ -210,7 +211,7 @@ def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
             }
             end = curve(axis, line, colour, "-" if epochs == longest else DASHED)
             if end is not None:
-                ends.append((end, f"{level}\n{epochs} ep.", colour))
+                ends.append((end, f"{level}, {epochs} ep.", colour))
         widths = sorted({e.run.model.d_state for e in planned})
         axis.set_xscale("log", base=2)
         axis.set(xticks=widths, xticklabels=widths, xlim=(widths[0] / 1.3, widths[-1] * 1.3), ylim=(45, 101))

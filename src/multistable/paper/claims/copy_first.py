@@ -223,7 +223,9 @@ def longer_bmru_overwrites(records: Sequence[Record]) -> Finding:
         if after <= before:
             return True, f"{words}: nothing is lost"
         share = (after - restored) / (after - before)
-        return share >= MOST, f"{words}: {share:.0%} of the loss"
+        shares = [(a - r) / (a - b) for b, a, r in zip(*scores.values(), strict=True) if a > b]
+        spread = f", {min(shares):.0%} to {max(shares):.0%} by seed" if len(shares) > 1 else ""
+        return share >= MOST, f"{words}: {share:.0%} of the loss{spread}"
 
     name = "bmru-T100"
     three = {

@@ -10,7 +10,7 @@ from statistics import fmean
 from multistable.paper.claims.claim import Claim, Finding, collector
 from multistable.paper.claims.evidence import Scores, add, compare, minus, points
 from multistable.paper.experiments import DEPTHS, SHORT_EPOCHS, WIDTHS
-from multistable.paper.readings import runs_of
+from multistable.paper.readings import runs_of, score
 from multistable.paper.store import Record
 
 __all__ = ["CLAIMS"]
@@ -88,7 +88,20 @@ def one_layer(records: Sequence[Record]) -> Finding:
         best = max(grid.values(), key=fmean)
         return fmean(accuracy) >= LEARNS, f"{points(accuracy)} on average, {points(best)} at the best width"
 
-    return on_grid(records, test, depths=(1,))
+    finding = on_grid(records, test, depths=(1,))
+    whole = finding.epochs == (finding.planned,)
+    return finding if whole else add_full_length(finding, records)
+
+
+def add_full_length(finding: Finding, records: Sequence[Record]) -> Finding:
+    """With what single widths have with one block and the paper's number of epochs."""
+    for width in WIDTHS:
+        runs = runs_of(records, TASK, name("hard", 1, width)).values()
+        last, best = ([a for run in runs if (a := score(which)(run)) is not None] for which in ("last", "best"))
+        if last:
+            words = f"{points(last)}, with the weights best on validation {points(best)}"
+            finding = add(finding, f"width {width} at full length: {words}")
+    return finding
 
 
 @claim(
