@@ -128,8 +128,8 @@ def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
 
 def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
     """Error of the models trained on the shorter length, on longer sequences: noise N(0, 1), and N(0, 0.1) with 0.1
-    read as the standard deviation (solid) and as the variance (dashed, open). Best weights on validation; dotted: always
-    answering 0."""
+    read as the standard deviation (solid) and as the variance (dashed, open). Best weights on validation; dotted:
+    always answering 0."""
     planned = experiments.generalisation(scale)
     results = Results(records, planned)
     figure, axes = panels(1, 2, 4.4, 3.1, sharey=True)
