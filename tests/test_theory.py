@@ -1,7 +1,4 @@
-"""The numbers behind the figures of the paper, the drawings themselves, and the example of three states."""
-
-import importlib.util
-from pathlib import Path
+"""The numbers behind the figures of the paper, and the drawings themselves."""
 
 import pytest
 import torch
@@ -48,13 +45,3 @@ def test_every_figure_is_drawn(name, tmp_path):
 def test_an_unknown_figure_is_refused(tmp_path):
     with pytest.raises(typer.BadParameter, match="name must be 'all' or one of"):
         figure("nothing", tmp_path)
-
-
-def test_three_states_are_held_for_100_000_steps():
-    path = Path(__file__).parents[1] / "examples" / "three_states.py"
-    spec = importlib.util.spec_from_file_location("three_states", path)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    assert example.count_errors(example.train(), 100_000) == 0

@@ -1,0 +1,50 @@
+"""The programs under examples/ do what their first lines say."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[1] / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_three_states_are_held_for_100_000_steps():
+    example = load("three_states")
+    assert example.count_errors(example.train(), 100_000) == 0
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_flip_flops_in_c_are_those_of_pytorch():
+    """A gate that differs would show as 0.1 or more in the outputs."""
+    example = load("flip_flops")
+    wrong, apart, size, _ = example.compare(example.train(), 100_000)
+    assert wrong <= 300, "one in a thousand"
+    assert apart < 1e-6
+    assert size == 2
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_flip_flops_in_c_start_from_zero_and_write_at_equality():
+    """Candidate and threshold equal, the sign of zero, units never written."""
+    example = load("flip_flops")
+    torch.manual_seed(0)
+    model = example.FlipFlops()
+    with torch.no_grad():
+        model.rnn.weight_ih_l0.copy_(torch.eye(3).repeat(6, 1)[:16])
+        model.rnn.bias_ih_l0.zero_()
+        model.rnn.bias_ih_l0[12:] = 1.0  # units 4 to 7: |x| >= |x + 1|, up to -0.5
+        x = torch.tensor([[2.0, 2.0, 2.0], [0.0, -0.0, 0.0], [-0.5, -0.25, -1.0], [-0.25, -0.5, 1.0]])
+        y, _, _ = example.run_c(example.to_c(model), x)
+        torch.testing.assert_close(y, model(x[None])[0], rtol=0, atol=1e-6)
