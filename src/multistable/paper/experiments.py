@@ -25,7 +25,7 @@ WIDTHS = (128, 256, 512, 1024)
 """State dimensions of the Pathfinder models."""
 SHORT_EPOCHS = 10
 """Of the shortened Pathfinder runs at scale ``paper``: on an H200 the twelve of hard images took 17 minutes. All 24
-runs of 100 epochs would take some 6 hours."""
+runs of 100 epochs would take 5 hours."""
 
 
 @dataclass(frozen=True)
