@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_generated_blocks_are_up_to_date():
-    result = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"], capture_output=True, text=True)
+@pytest.mark.parametrize("tool", ["readme.py", "pictures.py"])
+def test_what_is_generated_is_up_to_date(tool):
+    result = subprocess.run([sys.executable, ROOT / "tools" / tool, "--check"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 

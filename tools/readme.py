@@ -107,7 +107,7 @@ def trained() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     configurations: dict[tuple[str, str], list[dict]] = {}
-    for path in sorted((ROOT / "results").glob("*/*.json")):
+    for path in sorted((ROOT / "results").glob("*/*.json"), key=by_numbers):
         result = json.loads(path.read_text())
         configurations.setdefault((path.parent.name, result["configuration"]), []).append(result)
     for (task, configuration), results in configurations.items():
@@ -124,7 +124,18 @@ def trained() -> str:
             ", ".join(commits),
         )
         lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+    runs = sum(map(len, configurations.values()))
+    summary = f"<details><summary>{runs} runs of {len(configurations)} configurations.</summary>\n"
+    return "\n".join([summary, *lines, "\n</details>"])
+
+
+def by_numbers(path: Path) -> list[str]:
+    """A key for sorting by which 128 comes before 1024.
+
+    >>> sorted([Path("hard-1024"), Path("hard-128")], key=by_numbers)[0].name
+    'hard-128'
+    """
+    return [part.zfill(9) for part in re.split(r"(\d+)", str(path))]
 
 
 def spread(metrics: list[dict]) -> str:
