@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from multistable.paper.experiments import Experiment, plan
 from multistable.paper.reproduce import Clock, parse_duration, reproduce
 from multistable.tasks import mnist
 from multistable.training import OutOfTimeError, Schedule, train_run
+from multistable.training.checkpoint import alone_in
 from multistable.training.results import folder_of
 from small_data import forget_pathfinder, write_mnist, write_pathfinder
 from training_runs import QUIET, copy_first_run, numbers
@@ -124,6 +126,78 @@ def test_tests_are_not_measured_twice(here):
     path.write_text(json.dumps(marked))
     here(["generalisation"])
     assert records(here)["bmru-T10-seed0"].tests == marked
+
+
+def without(name, tests):
+    return [{key: value for key, value in test.items() if key != name} for test in tests]
+
+
+def forget(here, record, name, also_in_runs=True):
+    """Make a result one of a version that did not measure this in its tests."""
+    old = replace(record, tests=without(name, record.tests))
+    store.write(here.path / "here" / "results", old)
+    if also_in_runs:
+        path = folder_of(record.run, here.path / "here" / "runs") / "tests.json"
+        path.write_text(json.dumps(old.tests))
+
+
+@pytest.mark.parametrize("name", ["restored", "stored", "overwritten", "intact", "mse"])
+def test_tests_that_lack_what_is_measured_today_are_measured_again(here, name):
+    here(["generalisation"])
+    record = records(here)["bmru-T10-seed0"]
+    forget(here, record, name)
+    assert here(["generalisation"]).exit_code == 0
+    assert here.lines[0] == "2 experiments at scale smoke: 1 are there, 1 to compute"
+    assert here.lines[2] == "  6 of its 6 tests are missing or lack what is measured today"
+    again = records(here)["bmru-T10-seed0"]
+    assert facts(again) == facts(record)
+    assert again.seconds == record.seconds, "not trained again"
+    here(["generalisation"])
+    assert here.lines[0] == "2 experiments at scale smoke: 2 are there, 0 to compute"
+
+
+def test_an_lru_has_no_values_to_overwrite(here):
+    here(["generalisation"])
+    assert "restored" not in records(here)["lru-T10-seed0"].tests[0]
+
+
+def test_whole_tests_in_the_folder_of_a_run_are_taken(here):
+    here(["generalisation"])
+    record = records(here)["bmru-T10-seed0"]
+    forget(here, record, "restored", also_in_runs=False)
+    here(["generalisation"])
+    assert records(here)["bmru-T10-seed0"].tests == record.tests, "with their seconds: not measured again"
+
+
+def test_that_a_model_is_gone_and_trained_again_is_said(here):
+    here(["generalisation"])
+    record = records(here)["bmru-T10-seed0"]
+    forget(here, record, "restored")
+    folder = folder_of(record.run, here.path / "here" / "runs")
+    shutil.rmtree(folder)
+    assert here(["generalisation"]).exit_code == 0
+    assert here.lines[2].endswith(f"; {folder} has no trained model, so it is trained again")
+    assert facts(records(here)["bmru-T10-seed0"]) == facts(record)
+
+
+def test_a_result_without_metrics_is_not_taken_for_complete(here):
+    here(["copy-first"])
+    record = records(here)["bmru-T10-seed0"]
+    store.write(here.path / "here" / "results", replace(record, metrics={}))
+    here(["copy-first"])
+    assert records(here)["bmru-T10-seed0"] == record
+
+
+def test_tests_are_under_the_lock_of_their_run(here):
+    """Two processes would overwrite each other's."""
+    here(["copy-first"])
+    folder = folder_of(records(here)["bmru-T10-seed0"].run, here.path / "here" / "runs")
+    with alone_in(folder):
+        summary = here(["generalisation"])
+    assert f"{folder} is in use" in summary.skipped["bmru-T10-seed0"]
+    assert not (folder / "tests.json").exists()
+    assert (summary.done, summary.exit_code) == (1, 1)
+    assert here(["generalisation"]).exit_code == 0
 
 
 def test_nothing_is_begun_at_the_end_of_a_budget():

@@ -10,7 +10,10 @@ from multistable.paper.experiments import Experiment, TestAt, plan
 from training_runs import copy_first_run
 
 RUN = copy_first_run()
-TESTS = [{"length": 100, "noise": 0.1, "samples": 20, "mse": 0.5}]
+TESTS = [
+    {"length": 100, "noise": 0.1, "samples": 20, "mse": 0.5}
+    | {"stored": 9.5, "overwritten": 1.5, "intact": 3, "restored": 0.4}
+]
 
 
 def result(epochs=100, best=64):
@@ -72,6 +75,10 @@ def test_a_record_knows_what_it_lacks():
     assert not record(tests=[]).has(wanted)
     assert not record(tests=[TESTS[0] | {"samples": 10}]).has(wanted)
     assert record(tests=[], failure="NaN").has(wanted), "a failed run is not tried again"
+    assert not record(metrics={}).has(wanted)
+    for name in ("mse", "stored", "overwritten", "intact", "restored"):
+        older = {key: value for key, value in TESTS[0].items() if key != name}
+        assert not record(tests=[older]).has(wanted), name
     assert not record().has(Experiment("bmru-T8", replace(RUN, seed=1)))
 
 

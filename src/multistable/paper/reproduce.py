@@ -16,14 +16,15 @@ from multistable.files import write_atomically
 from multistable.models import SequenceModel
 from multistable.paper import store
 from multistable.paper.experiments import Experiment, plan
-from multistable.paper.overwrites import measure
+from multistable.paper.overwrites import is_whole, measure
 from multistable.paper.store import Record
 from multistable.tasks.idx import DataError
 from multistable.training import NonFiniteLossError, Options, OutOfTimeError, train_run
-from multistable.training.checkpoint import CheckpointError, damage_named
+from multistable.training.checkpoint import CheckpointError, alone_in, damage_named
 from multistable.training.loop import BEST, LAST
 from multistable.training.presets import Scale
 from multistable.training.processes import Processes
+from multistable.training.results import FILE as RESULT
 from multistable.training.results import folder_of
 
 __all__ = ["SEEDS", "Summary", "parse_duration", "reproduce"]
@@ -94,8 +95,10 @@ def reproduce(
         other = others.get((experiment.run.task.name, experiment.name), experiment.run.id)
         if other != experiment.run.id:
             say(f"  will replace the result of another run, {other}")
+        if experiment.run.id in known:
+            say(f"  {why_again(experiment, known[experiment.run.id], Path(out))}")
         try:
-            record = compute(experiment, scale, Path(out), options)
+            record, path = compute(experiment, scale, Path(out), Path(results), options)
         except OutOfTimeError as stop:
             summary.out_of_time = True
             say(f"  {stop}")
@@ -110,8 +113,6 @@ def reproduce(
             continue
         finally:
             free_memory()
-        path = store.write(results, record)
-        remove_checkpoints(folder_of(experiment.run, Path(out)))
         summary.done += 1
         summary.failed += [record.name] if record.failure else []
         say(f"  {described(record)}; {path}")
@@ -144,15 +145,28 @@ class Clock:
         return f", {minutes}:{seconds:02} left"
 
 
-def compute(experiment: Experiment, scale: Scale, out: Path, options: Options) -> Record:
-    """Train, test, and sum up; or go on with it."""
-    run, folder = experiment.run, folder_of(experiment.run, out)
+def why_again(experiment: Experiment, record: Record, out: Path) -> str:
+    """Why an experiment that has a result is computed."""
+    lacking, folder = len(record.lacking(experiment)), folder_of(experiment.run, out)
+    what = f"{lacking} of its {len(experiment.tests)} tests are missing or lack what is measured today"
+    what = what if lacking else "its result has no metrics"
+    return what if (folder / RESULT).is_file() else f"{what}; {folder} has no trained model, so it is trained again"
+
+
+def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, options: Options) -> tuple[Record, Path]:
+    """Train, test, sum up and store; or go on with it. Returns the record and its file."""
+    folder, failure = folder_of(experiment.run, out), None
     check_data(experiment)
     try:
-        result = train_run(run, out, options)
+        result = train_run(experiment.run, out, options)
     except NonFiniteLossError as error:
-        return store.summarise(experiment, scale, error.result, [], failure=str(error))
-    return store.summarise(experiment, scale, result, measure_all(experiment, folder, options))
+        result, failure = error.result, str(error)
+    with alone_in(folder):
+        tests = measure_all(experiment, folder, options) if failure is None else []
+        record = store.summarise(experiment, scale, result, tests, failure)
+        path = store.write(results, record)
+        remove_checkpoints(folder)
+    return record, path
 
 
 def check_data(experiment: Experiment) -> None:
@@ -168,7 +182,7 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
     if not experiment.tests:
         return []
     path = folder / TESTS
-    done = read_tests(path)
+    done = {key: test for key, test in read_tests(path).items() if is_whole(experiment.run, test)}
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)

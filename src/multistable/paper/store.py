@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from multistable.files import write_atomically
-from multistable.paper.experiments import Experiment, plan
+from multistable.paper.experiments import Experiment, TestAt, plan
+from multistable.paper.overwrites import is_whole
 from multistable.training.config import Run
 from multistable.training.presets import Scale
 
@@ -46,9 +47,8 @@ class Record:
     options: dict[str, Any] = field(default_factory=dict)
     """How it was computed: CUDA graph, compiled."""
     tests: list[dict[str, Any]] = field(default_factory=list)
-    """Of the best weights, on streamed sequences: ``length``, ``noise``, ``samples``, the metric (``mse``). For models
-    with a BMRU also ``memory_units`` and ``overwrites``: of the sequences in which ``least`` to ``most`` stored values
-    were overwritten, the number (``sequences``) and the metric; see :mod:`multistable.paper.overwrites`."""
+    """Of the best weights, on streamed sequences: ``length``, ``noise``, ``samples``, the metric (``mse``), and for
+    models with a BMRU what noise overwrote: see :func:`multistable.paper.overwrites.measure`."""
     failure: str | None = None
     """Why there are no metrics: where the loss became NaN."""
 
@@ -64,8 +64,12 @@ class Record:
         """Whether nothing is left to compute: the run failed, or has its metrics and all tests."""
         if self.id != experiment.run.id:
             return False
-        done = {(test["length"], test["noise"], test["samples"]) for test in self.tests}
-        return self.failure is not None or all((t.length, t.noise, t.samples) in done for t in experiment.tests)
+        return self.failure is not None or ("last" in self.metrics and not self.lacking(experiment))
+
+    def lacking(self, experiment: Experiment) -> list[TestAt]:
+        """The tests of an experiment that are not there, or that lack something which is measured today."""
+        whole = {(t["length"], t["noise"], t["samples"]) for t in self.tests if is_whole(self.run, t)}
+        return [test for test in experiment.tests if (test.length, test.noise, test.samples) not in whole]
 
 
 def path_of(results: Path | str, scale: Scale, task: str, name: str) -> Path:

@@ -58,7 +58,7 @@ def add_start(finding: Finding, models: Sequence[ModelConfig]) -> Finding:
 
 def is_tuned(model: ModelConfig) -> bool:
     """Whether each unit of its BMRU starts with a timestep of its own (:meth:`multistable.BMRU.tune`)."""
-    return model.position is not None and model.position.tuning > 0 and not {"bmru", "hybrid"}.isdisjoint(model.cells)
+    return model.position is not None and model.position.tuning > 0 and model.has_bmru
 
 
 def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Reading], test: Test) -> Finding:
