@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import multistable
 from multistable.paper import command, experiments, store
+from multistable.paper import reproduce as module
 from multistable.paper.experiments import Experiment, plan
 from multistable.paper.reproduce import Clock, parse_duration, reproduce
 from multistable.tasks import mnist
@@ -194,10 +195,52 @@ def test_tests_are_under_the_lock_of_their_run(here):
     folder = folder_of(records(here)["bmru-T10-seed0"].run, here.path / "here" / "runs")
     with alone_in(folder):
         summary = here(["generalisation"])
-    assert f"{folder} is in use" in summary.skipped["bmru-T10-seed0"]
+    assert f"  {folder} is in use: another process computes this run" in here.lines
+    assert summary.skipped == {"bmru-T10-seed0": "another process computes it"}
     assert not (folder / "tests.json").exists()
     assert (summary.done, summary.exit_code) == (1, 1)
     assert here(["generalisation"]).exit_code == 0
+
+
+def test_two_processes_share_the_work(here):
+    """This one finds runs that the other computes, or has computed: in the end all are there, and no number differs."""
+    assert here(COPY, "alone", seeds=2).exit_code == 0
+    code = (
+        "import sys; from multistable.paper.reproduce import reproduce; from multistable.training import Options;"
+        f"summary = reproduce({COPY!r}, 'smoke', 2, out=sys.argv[1] + '/runs', results=sys.argv[1] + '/results',"
+        "options=Options('cpu', show_progress=False)); print(summary.exit_code)"
+    )
+    words = [sys.executable, "-c", code, str(here.path / "shared")]
+    env = os.environ | {"PYTHONPATH": str(Path(multistable.__file__).parents[1])}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as other:
+        for line in other.stdout:
+            if line.startswith("1 of 12"):
+                break
+        summary = here(COPY, "shared", seeds=2)
+        said = other.stdout.read()
+    assert summary.exit_code in (0, 1), here.lines
+    assert said.splitlines()[-1] in ("0", "1"), said
+    assert summary.skipped.keys() <= {experiment.name for experiment in plan(COPY, "smoke", range(2))}
+    assert "cannot be computed" not in "".join(here.lines) + said
+    alone, shared = records(here, "alone"), records(here, "shared")
+    assert {name: facts(r) for name, r in shared.items()} == {name: facts(r) for name, r in alone.items()}
+
+
+def test_what_another_process_has_computed_meanwhile_is_not_computed_again(here, two_runs, monkeypatch):
+    """A process plans when it starts; a second one starts while the first run of the first is computed."""
+    compute, seen = module.compute, []
+
+    def meanwhile(experiment, *rest):
+        seen.append(experiment.name)
+        if seen == ["bad-seed0"]:
+            assert here(["two"]).exit_code == 0
+        return compute(experiment, *rest)
+
+    monkeypatch.setattr(module, "compute", meanwhile)
+    summary = here(["two"])
+    assert (summary.done, summary.exit_code) == (2, 0)
+    assert seen == ["bad-seed0", "bad-seed0", "good-seed0"]
+    assert here.lines[-2] == "  another process has computed it"
 
 
 def test_nothing_is_begun_at_the_end_of_a_budget():
@@ -321,6 +364,7 @@ def test_to_replace_the_result_of_another_run_is_said(here, two_runs, monkeypatc
         ({"scale": "huge"}, "scale must be one of smoke, small, paper, got 'huge'"),
         ({"budget": -1}, "budget must be a positive number of seconds, got -1"),
         ({"figures": ["mnist"]}, "figure must be one of .* got 'mnist'"),
+        ({"seeds": 0}, "seeds must be a positive integer, got 0"),
     ],
 )
 def test_bad_words_are_refused(here, words, message):

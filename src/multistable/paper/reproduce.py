@@ -5,7 +5,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from multistable.paper import store
 from multistable.paper.experiments import Experiment, plan
 from multistable.paper.overwrites import is_whole, measure
 from multistable.paper.store import Record
+from multistable.sizes import check_sizes
 from multistable.tasks.idx import DataError
 from multistable.training import NonFiniteLossError, Options, OutOfTimeError, train_run
-from multistable.training.checkpoint import CheckpointError, alone_in, damage_named
+from multistable.training.checkpoint import CheckpointError, InUseError, alone_in, damage_named
 from multistable.training.loop import BEST, LAST
 from multistable.training.presets import Scale
 from multistable.training.processes import Processes
@@ -50,7 +51,8 @@ class Summary:
     failed: list[str] = field(default_factory=list)
     """Runs whose loss became NaN; they are not tried again."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """What could not be computed, and why: data that are missing, memory that is too small, damaged files."""
+    """What could not be computed, and why: data that are missing, memory that is too small, damaged files; and what
+    another process was still computing in the end."""
     out_of_time: bool = False
 
     @property
@@ -78,46 +80,91 @@ def reproduce(
     clock = Clock(budget)
     if (count := Processes.join((options or Options()).device).count) > 1:
         raise ValueError(f"reproduce works in one process, got {count}; train single runs with several")
+    if seeds is not None:
+        check_sizes(1, seeds=seeds)
     options = replace(options or Options(), deadline=clock.deadline)
     experiments = plan(figures, scale, range(seeds or SEEDS.get(scale, 1)))
-    known = {record.id: record for record in store.load(results, scale)}
-    others = {(record.run.task.name, record.name): record.id for record in known.values()}
-    missing = [each for each in experiments if not (each.run.id in known and known[each.run.id].has(each))]
+    known = {(record.run.task.name, record.name): record for record in store.load(results, scale)}
+    missing = [each for each in experiments if not is_done(each, known)]
     summary = Summary(len(experiments), len(experiments) - len(missing))
     say(f"{summary.planned} experiments at scale {scale}: {summary.done} are there, {len(missing)} to compute")
+    sweep = Sweep(scale, Path(out), Path(results), options, say, summary)
     for number, experiment in enumerate(missing, start=1):
         if experiment.data in summary.skipped:
             continue
-        if clock.ending:
-            summary.out_of_time = True
+        summary.out_of_time = clock.ending
+        if summary.out_of_time:
             break
         say(f"{number} of {len(missing)}: {experiment.run.task.name}/{experiment.name}{clock}")
-        other = others.get((experiment.run.task.name, experiment.name), experiment.run.id)
-        if other != experiment.run.id:
-            say(f"  will replace the result of another run, {other}")
-        if experiment.run.id in known:
-            say(f"  {why_again(experiment, known[experiment.run.id], Path(out))}")
         try:
-            record, path = compute(experiment, scale, Path(out), Path(results), options)
+            sweep.attempt(experiment)
         except OutOfTimeError as stop:
             summary.out_of_time = True
             say(f"  {stop}")
             break
-        except MissingDataError as error:
-            summary.skipped[experiment.data] = str(error)
-            say(f"  {error}")
-            continue
-        except (CheckpointError, torch.OutOfMemoryError) as error:
-            summary.skipped[experiment.name] = str(error)
-            say(f"  cannot be computed: {error}")
-            continue
         finally:
             free_memory()
-        summary.done += 1
-        summary.failed += [record.name] if record.failure else []
-        say(f"  {described(record)}; {path}")
+    sweep.look_again()
     say(ending(summary))
     return summary
+
+
+def is_done(experiment: Experiment, known: Mapping[tuple[str, str], Record]) -> bool:
+    record = known.get((experiment.run.task.name, experiment.name))
+    return record is not None and record.has(experiment)
+
+
+@dataclass
+class Sweep:
+    """Experiments in turn: what is in the way of one stops no other."""
+
+    scale: Scale
+    out: Path
+    results: Path
+    options: Options
+    say: Callable[[str], None]
+    summary: Summary
+    elsewhere: list[Experiment] = field(default_factory=list)
+    """Those that another process was computing when it was their turn."""
+
+    def attempt(self, experiment: Experiment) -> None:
+        """Compute an experiment and say what came of it."""
+        known = self.stored(experiment)
+        if known is not None and known.has(experiment):
+            self.summary.done += 1
+            self.say("  another process has computed it")
+            return
+        if known is not None:
+            self.say(f"  {why_again(experiment, known, self.out)}")
+        try:
+            record, path = compute(experiment, self.scale, self.out, self.results, self.options)
+        except MissingDataError as error:
+            self.summary.skipped[experiment.data] = str(error)
+            self.say(f"  {error}")
+        except InUseError as error:
+            self.elsewhere.append(experiment)
+            self.say(f"  {error}")
+        except (CheckpointError, torch.OutOfMemoryError) as error:
+            self.summary.skipped[experiment.name] = str(error)
+            self.say(f"  cannot be computed: {error}")
+        else:
+            self.summary.done += 1
+            self.summary.failed += [record.name] if record.failure else []
+            self.say(f"  {described(record)}; {path}")
+
+    def stored(self, experiment: Experiment) -> Record | None:
+        """The result under the name of an experiment, as it is now."""
+        path = store.path_of(self.results, self.scale, experiment.run.task.name, experiment.name)
+        return store.read(path) if path.is_file() else None
+
+    def look_again(self) -> None:
+        """What another process was computing may be there by now."""
+        for experiment in self.elsewhere:
+            known = self.stored(experiment)
+            if known is not None and known.has(experiment):
+                self.summary.done += 1
+            else:
+                self.summary.skipped[experiment.name] = "another process computes it"
 
 
 class Clock:
@@ -146,7 +193,9 @@ class Clock:
 
 
 def why_again(experiment: Experiment, record: Record, out: Path) -> str:
-    """Why an experiment that has a result is computed."""
+    """Why an experiment is computed although there is a result of its name."""
+    if record.id != experiment.run.id:
+        return f"will replace the result of another run, {record.id}"
     lacking, folder = len(record.lacking(experiment)), folder_of(experiment.run, out)
     what = f"{lacking} of its {len(experiment.tests)} tests are missing or lack what is measured today"
     what = what if lacking else "its result has no metrics"
