@@ -24,7 +24,7 @@ def result(epochs=100, best=64):
         for n in range(1, epochs + 1)
     ]  # fmt: skip
     metrics = {which: {"epoch": n, "test_mse": 1.23456789e-3} for which, n in (("last", epochs), ("best", best))}
-    machine = {"gpu": "a GPU", "commit": "0123456789ab"}
+    machine = {"gpu": "a GPU", "processor": "a processor", "commit": "0123456789ab", "dirty": None}
     return {"parameters": 7, "metrics": metrics, "history": history, "seconds": 33.3, "machine": machine, "options": {}}
 
 
@@ -96,6 +96,32 @@ def test_damage_is_named(tmp_path, spoil, message):
     path = store.write(tmp_path, record())
     path.write_text(spoil(path.read_text()))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}"):
+        store.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (["metrics"], None, "'NoneType' object has no attribute"),
+        (["metrics", "last"], [], r"metrics.last has no epoch"),
+        (["metrics", "best", "test_mse"], None, "test_mse in metrics.best must be a number, got None"),
+        (["tests"], "x", r"tests\[0\] has no length"),
+        (["tests", 0, "noise"], None, r"noise in tests\[0\] must be a number, got None"),
+        (["tests", 0, "restored"], [0.1], r"restored in tests\[0\] must be a number, got \[0.1\]"),
+        (["seconds"], "long", "seconds in it must be a number, got 'long'"),
+        (["machine"], {"gpu": None}, "machine has no commit"),
+    ],
+)
+def test_what_was_edited_into_something_else_is_named(tmp_path, keys, value, message):
+    """And not found out by a traceback of claims, figures or report."""
+    path = store.write(tmp_path, record())
+    values = json.loads(path.read_text())
+    inner = values
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=f"bmru-T8-seed0.json is no result: {message}"):
         store.load(tmp_path)
 
 

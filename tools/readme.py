@@ -111,9 +111,9 @@ def trained() -> str:
         result = json.loads(path.read_text())
         configurations.setdefault((path.parent.name, result["configuration"]), []).append(result)
     for (task, configuration), results in configurations.items():
-        scores = [spread([r["metrics"][which] for r in results if r["metrics"]]) for which in ("last", "best")]
+        scores = [spread([r["metrics"][which] for r in results if which in r["metrics"]]) for which in ("last", "best")]
         seconds = f"{sum(r['seconds'] for r in results) / len(results):.0f}"
-        commits = sorted({f"`{(r['machine']['commit'] or 'unknown')[:12]}`" for r in results})
+        commits = sorted({commit(r["machine"]) for r in results})
         cells = (
             task,
             f"`{configuration}`",
@@ -125,6 +125,14 @@ def trained() -> str:
         )
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
+
+
+def commit(machine: dict) -> str:
+    """
+    >>> commit({"commit": "0123456789abcdef", "dirty": True})
+    '`0123456789ab` with changes'
+    """
+    return f"`{(machine['commit'] or 'unknown')[:12]}`{' with changes' if machine['dirty'] else ''}"
 
 
 def spread(metrics: list[dict]) -> str:

@@ -23,7 +23,7 @@ from multistable.tasks import CopyFirst
 from multistable.training import OutOfTimeError, Run
 from multistable.training.evaluate import ahead, read_piece
 
-__all__ = ["Memory", "find_memory", "is_whole", "measure"]
+__all__ = ["OF_BMRU", "Memory", "find_memory", "is_whole", "measure"]
 
 KEEPS = 0.75
 """Half way between a unit that never loses its value and one that writes all the time."""

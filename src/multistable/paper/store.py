@@ -13,7 +13,7 @@ from typing import Any
 
 from multistable.files import write_atomically
 from multistable.paper.experiments import Experiment, TestAt, plan
-from multistable.paper.overwrites import is_whole
+from multistable.paper.overwrites import OF_BMRU, is_whole
 from multistable.training.config import Run
 from multistable.training.presets import Scale
 
@@ -95,9 +95,10 @@ def read(path: Path) -> Record:
         run = Run.from_dict(values.pop("run"))
         found = values.pop("id")
         record = Record(run=run, **values)
+        check(record)
     except KeyError as error:
         raise ValueError(f"{path} is no result: it has no {error}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no result: {error}") from error
     if found != run.id:
         raise ValueError(
@@ -105,6 +106,27 @@ def read(path: Path) -> Record:
             f"but that of its run is {run.id}"
         )
     return record
+
+
+def check(record: Record) -> None:
+    """What claims, figures and report read must be there, and be what they take it for; a file may have been edited."""
+    metric = record.run.task.metric
+    check_numbers("it", {"seconds": record.seconds}, ["seconds"])
+    for which, values in record.metrics.items():
+        check_numbers(f"metrics.{which}", values, ["epoch", f"test_{metric}"])
+    for i, test in enumerate(record.tests):
+        check_numbers(f"tests[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
+    if missing := {"gpu", "processor", "commit", "dirty"} - record.machine.keys():
+        raise ValueError(f"machine has no {sorted(missing)[0]}")
+
+
+def check_numbers(where: str, values: dict[str, Any], names: Sequence[str], others: Sequence[str] = ()) -> None:
+    """``others`` may be missing."""
+    for name in (*names, *(other for other in others if other in values)):
+        if name not in values:
+            raise ValueError(f"{where} has no {name}")
+        if not isinstance(values[name], int | float):
+            raise TypeError(f"{name} in {where} must be a number, got {values[name]!r}")
 
 
 def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
