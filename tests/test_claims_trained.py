@@ -146,6 +146,10 @@ def test_a_failed_run_is_named_beside_the_numbers_of_the_others():
     measured = TRAINED["copy-300-bmru"].measure(with_failures(records([0]), "bmru-T300-seed0"))
     assert measured.words == "provisional (not held so far)"
     assert measured.finding.measured == "failed: bmru-T300-seed0"
+    measured = TRAINED["copy-300-lru-best"].measure(with_failures(records(range(3)), "lru-T300-seed[12]"))
+    assert "best epochs: 1; " in measured.finding.note
+    measured = TRAINED["copy-300-lru-best"].measure(with_failures(records([0]), "lru-T300-seed0"))
+    assert "best epochs" not in measured.finding.note
 
 
 def test_a_failed_run_of_a_seed_that_others_do_not_have_does_not_count(whole):

@@ -91,7 +91,8 @@ def copy_300_lru_best(records: Sequence[Record]) -> Finding:
         return finding
     runs = runs_of(records, TASK, "lru-T300")
     epochs = [f"{runs[seed].metrics['best']['epoch']:g}" for seed in finding.seeds or () if not runs[seed].failure]
-    finding = add(add_outcomes(finding, records, score("best")), f"best epochs: {', '.join(epochs)}")
+    finding = add_outcomes(finding, records, score("best"))
+    finding = add(finding, f"best epochs: {', '.join(epochs)}") if epochs else finding
     return add_variants(finding, records)
 
 
