@@ -281,6 +281,11 @@ def test_that_units_were_tuned_is_said_where_it_matters(whole):
     }  # fmt: skip
 
 
+def test_that_images_are_our_own_is_said_where_it_matters(whole):
+    said = {id for id, claim in TRAINED.items() if "images of our own generator" in claim.measure(whole).finding.note}
+    assert said == {id for id in TRAINED if id.startswith("pathfinder")}
+
+
 def test_that_units_start_by_holding_is_said_where_it_matters(whole):
     said = {id for id, claim in TRAINED.items() if "thresholds of 8" in claim.measure(whole).finding.note}
     assert said == {

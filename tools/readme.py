@@ -128,11 +128,16 @@ def trained() -> str:
 
 
 def commit(machine: dict) -> str:
-    """
+    """The one that finished a run, and those at which parts of it were computed before.
+
     >>> commit({"commit": "0123456789abcdef", "dirty": True})
     '`0123456789ab` with changes'
+    >>> commit({"commit": "0123456789abcdef", "dirty": None, "earlier_commits": ["fedcba9876543210"]})
+    '`0123456789ab` (begun at `fedcba987654`)'
     """
-    return f"`{(machine['commit'] or 'unknown')[:12]}`{' with changes' if machine['dirty'] else ''}"
+    found = f"`{(machine['commit'] or 'unknown')[:12]}`{' with changes' if machine['dirty'] else ''}"
+    earlier = ", ".join(f"`{(commit or 'unknown')[:12]}`" for commit in machine.get("earlier_commits", []))
+    return f"{found} (begun at {earlier})" if earlier else found
 
 
 def spread(metrics: list[dict]) -> str:
