@@ -70,6 +70,8 @@ def test_a_run_says_at_which_commits_it_was_computed() -> None:
     [record] = (r for r in records([0], ["copy-first"]) if r.configuration == "bmru-T100")
     resumed = replace(record, machine=record.machine | {"earlier_commits": ["fedcba9876543210", None]})
     assert report.run_row(record)[-1] == "0123456789ab"
+    changed = replace(record, machine=record.machine | {"dirty": True})
+    assert report.run_row(changed)[-1] == "0123456789ab +changes"
     assert report.run_row(resumed)[-1] == "0123456789ab, begun at fedcba987654, unknown"
 
 
