@@ -103,9 +103,9 @@ def test_seeds_one_after_the_other_and_what_runs_is_said(here):
 
 def test_a_budget_is_kept(here):
     started = time.perf_counter()
-    assert here(["copy-first"], seeds=100, budget=2).out_of_time  # to plan 500 takes most of it
-    assert 1.8 < time.perf_counter() - started < 5
-    assert len(records(here)) > 1
+    assert here(["copy-first"], seeds=40, budget=3).out_of_time  # 240 runs, of at least some 0.1 s each
+    assert 2.7 < time.perf_counter() - started < 6
+    assert records(here), "on a busy machine one run may be all that is done"
 
 
 def test_tests_that_are_new_use_the_model_that_is_there(here):
