@@ -127,3 +127,19 @@ def test_a_run_that_another_process_computes_is_refused(tmp_path):
         other.kill()
     assert list(folder.iterdir()) == [], "nothing was written, and no lock outlives its process"
     assert train_run(run, tmp_path, QUIET)["metrics"]
+
+
+def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path):
+    """A limit to the size of files stands for it: both fail where the bytes are written, not where a file is opened."""
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError) as caught:  # noqa: PT011
+            write_atomically(path, bytes(1_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(path)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]

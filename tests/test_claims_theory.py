@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -368,6 +369,15 @@ def test_the_scan_of_the_operator_must_give_the_products_too(monkeypatch):
 
     monkeypatch.setattr(branches, "associative_scan", broken)
     assert THEORY["operator"].measure([]).verdict == "not held"
+
+
+@pytest.mark.parametrize(("cell", "place"), [("BMRU", 0), ("LRU", 0), ("LRU", 1), ("LRU", 3)])
+def test_an_error_that_is_nan_is_below_no_bound(cell, place, monkeypatch):
+    errors = {"BMRU": [0.001] * 4, "LRU": [0.001, 0.01, 0.9, 1.0]}
+    monkeypatch.setattr(theory, "stationary_memory", lambda lengths: SimpleNamespace(errors=errors))
+    assert THEORY["held-bit"].measure([]).verdict == "held"
+    errors[cell][place] = math.nan
+    assert THEORY["held-bit"].measure([]).verdict == "not held"
 
 
 @pytest.mark.parametrize("id", ["held-bit", "implicit-gradient", "monostable", "depth"])

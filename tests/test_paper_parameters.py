@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from multistable.models import build_model
+from multistable.paper.experiments import FIGURES
 from multistable.tasks.base import split_sizes
+from multistable.tasks.pathfinder.splits import paper_split
 from multistable.training.command import adjust, cell_names
 from multistable.training.presets import make_run, preset
 
@@ -78,6 +80,48 @@ ROWS = [(table, task, row) for (table, task), rows in TABLES.items() for row in 
 def test_row(table, task, row):
     read, expected = TABLES[table, task][row]
     assert read(paper_run(task)) == expected
+
+
+def planned(figure):
+    """The runs behind a figure, but for the variants that the paper does not have."""
+    variants = ("decay", "variance", "no-positions", "untuned", "lru-2-blocks-positions", "10-epochs")
+    return [e.run for e in FIGURES[figure]("paper", 0) if not e.configuration.endswith(variants)]
+
+
+PATHFINDER_ROWS = {
+    "Train / valid ratio": (lambda run: [len(part) for part in paper_split(run.task.images)[:2]], [162_000, 18_000]),
+    "Bidirectional": (lambda run: run.model.bidirectional, True),
+    "Pooling for prediction": (lambda run: run.model.pooling, "mean"),
+    "Activation between blocks": (lambda run: set(activations(run)), {True}),
+    "Positional encoding": (lambda run: set(positions(run)), {16}),
+    "Text: the images are 32x32": (lambda run: run.task.length, 1024),
+}
+VARIED = ("Number of recurrent blocks", "State dim", "Activation between blocks")
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_runs_of_a_figure_have_the_rows_of_its_table(figure):
+    """Not only what ``multistable train`` starts from: all rows that do not vary within a figure."""
+    rows = COMMON | PATHFINDER_ROWS if figure == "pathfinder" else COMMON
+    chosen = {row: test for row, test in rows.items() if row not in VARIED or test is PATHFINDER_ROWS.get(row)}
+    for run in planned(figure):
+        assert {row: read(run) for row, (read, _) in chosen.items()} == {
+            row: value for row, (_, value) in chosen.items()
+        }
+
+
+def test_values_that_vary_within_a_figure():
+    """Sequence lengths, black pixels, depths and widths of the tables; every combination once."""
+    assert {(r.model.cells, r.task.length) for r in planned("copy-first")} == {
+        ((cell, cell), T) for cell in ("bmru", "lru") for T in (100, 300)
+    }
+    assert {(r.model.cells, r.task.black_pixels, r.model.d_state) for r in planned("permuted-mnist")} == {
+        ((cell,) * n, black, 256) for cell in ("bmru", "lru", "hybrid") for n in (2, 3) for black in (0, 1216)
+    }
+    assert {(r.task.level, r.model.cells, r.model.d_state) for r in planned("pathfinder")} == {
+        (level, ("bmru",) * n, N) for level in ("hard", "easy") for n in (1, 2, 3) for N in (128, 256, 512, 1024)
+    }
+    assert [len(planned(figure)) for figure in FIGURES] == [4, 2, 12, 24]
 
 
 def test_row_pixel_normalization():

@@ -66,6 +66,15 @@ def test_page_lists_runs_failures_and_what_is_missing(page: str) -> None:
     assert "<td>bmru-3-blocks-black</td><td>0, 1, 2, 3, 4</td>" in page
 
 
+def test_a_run_says_at_which_commits_it_was_computed() -> None:
+    [record] = (r for r in records([0], ["copy-first"]) if r.configuration == "bmru-T100")
+    resumed = replace(record, machine=record.machine | {"earlier_commits": ["fedcba9876543210", None]})
+    assert report.run_row(record)[-1] == "0123456789ab"
+    changed = replace(record, machine=record.machine | {"dirty": True})
+    assert report.run_row(changed)[-1] == "0123456789ab +changes"
+    assert report.run_row(resumed)[-1] == "0123456789ab, begun at fedcba987654, unknown"
+
+
 def test_colours_are_the_pages_variables(page: str) -> None:
     pictures = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
     for colour in ("#0072b2", "#1f5fa8", "#000000"):

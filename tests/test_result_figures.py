@@ -1,5 +1,7 @@
 """Figures of trained models: drawn from whole, partial and absent results; the marks are where the numbers are."""
 
+import math
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -104,3 +106,35 @@ def test_no_two_names_overlap(name):
     boxes = {words: words.get_window_extent() for words in picture.findobj(Annotation)}
     assert len(boxes) >= 6
     assert [(a.get_text(), b.get_text()) for a, b in combinations(boxes, 2) if boxes[a].overlaps(boxes[b])] == []
+
+
+def failed(record):
+    return replace(record, metrics={}, tests=[], failure="the loss is not finite in epoch 3")
+
+
+def diverged(record, value):
+    metrics = {which: dict.fromkeys(found, value) | {"epoch": 1} for which, found in record.metrics.items()}
+    return replace(record, metrics=metrics, tests=[test | {"mse": value} for test in record.tests])
+
+
+@pytest.mark.parametrize("spoil", [failed, lambda r: diverged(r, math.nan), lambda r: diverged(r, math.inf)])
+@pytest.mark.parametrize("name", FIGURES)
+def test_runs_that_failed_are_named_and_not_called_missing(name, spoil):
+    """One seed of all configurations, and all seeds of some."""
+    some = [spoil(r) if r.run.seed == 1 or r.configuration.startswith(("lru", "easy")) else r for r in records([0, 1])]
+    picture = FIGURES[name](some, "paper")
+    picture.draw_without_rendering()
+    [note] = [words for words in texts(picture) if "failed: " in words]
+    assert note.startswith("one seed; failed: ")
+    assert "not computed yet" not in note
+    alone = FIGURES[name]([spoil(r) for r in records([0])], "paper")
+    alone.draw_without_rendering()
+    assert any(words.startswith("failed: ") for words in texts(alone))
+
+
+@pytest.mark.parametrize("name", ["copy-first", "generalisation"])
+def test_the_error_of_always_answering_0_is_on_the_axis(name):
+    """As the caption says, also where all models are better."""
+    good = [r for r in records([0]) if r.configuration in ("bmru-T100", "bmru-T300")]
+    for axis in FIGURES[name](good, "paper").axes:
+        assert axis.get_ylim()[0] < 1 <= axis.get_ylim()[1]

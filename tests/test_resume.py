@@ -150,6 +150,18 @@ def test_a_run_stopped_by_deadlines_comes_to_the_same_bits(tmp_path):
     assert numbers(found) == numbers(whole)
 
 
+def test_a_result_names_the_commits_at_which_parts_of_it_were_computed(tmp_path, monkeypatch):
+    run = copy_first_run()
+    for commit in ("first", "first", "second"):
+        monkeypatch.setenv("MULTISTABLE_COMMIT", commit)
+        with pytest.raises(OutOfTimeError):
+            train_run(run, tmp_path, replace(QUIET, deadline=time.perf_counter()))
+    monkeypatch.setenv("MULTISTABLE_COMMIT", "third")
+    machine = train_run(run, tmp_path, QUIET)["machine"]
+    assert (machine["commit"], machine["earlier_commits"]) == ("third", ["first", "second"])
+    assert train_run(run, tmp_path / "whole", QUIET)["machine"]["earlier_commits"] == []
+
+
 @pytest.fixture
 def usual_interrupts():
     """Workers of xdist look after them in their own way."""

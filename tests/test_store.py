@@ -10,7 +10,10 @@ from multistable.paper.experiments import Experiment, TestAt, plan
 from training_runs import copy_first_run
 
 RUN = copy_first_run()
-TESTS = [{"length": 100, "noise": 0.1, "samples": 20, "mse": 0.5}]
+TESTS = [
+    {"length": 100, "noise": 0.1, "samples": 20, "mse": 0.5}
+    | {"stored": 9.5, "overwritten": 1.5, "intact": 3, "restored": 0.4}
+]
 
 
 def result(epochs=100, best=64):
@@ -21,7 +24,7 @@ def result(epochs=100, best=64):
         for n in range(1, epochs + 1)
     ]  # fmt: skip
     metrics = {which: {"epoch": n, "test_mse": 1.23456789e-3} for which, n in (("last", epochs), ("best", best))}
-    machine = {"gpu": "a GPU", "commit": "0123456789ab"}
+    machine = {"gpu": "a GPU", "processor": "a processor", "commit": "0123456789ab", "dirty": None}
     return {"parameters": 7, "metrics": metrics, "history": history, "seconds": 33.3, "machine": machine, "options": {}}
 
 
@@ -72,6 +75,10 @@ def test_a_record_knows_what_it_lacks():
     assert not record(tests=[]).has(wanted)
     assert not record(tests=[TESTS[0] | {"samples": 10}]).has(wanted)
     assert record(tests=[], failure="NaN").has(wanted), "a failed run is not tried again"
+    assert not record(metrics={}).has(wanted)
+    for name in ("mse", "stored", "overwritten", "intact", "restored"):
+        older = {key: value for key, value in TESTS[0].items() if key != name}
+        assert not record(tests=[older]).has(wanted), name
     assert not record().has(Experiment("bmru-T8", replace(RUN, seed=1)))
 
 
@@ -89,6 +96,32 @@ def test_damage_is_named(tmp_path, spoil, message):
     path = store.write(tmp_path, record())
     path.write_text(spoil(path.read_text()))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}"):
+        store.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (["metrics"], None, "'NoneType' object has no attribute"),
+        (["metrics", "last"], [], r"metrics.last has no epoch"),
+        (["metrics", "best", "test_mse"], None, "test_mse in metrics.best must be a number, got None"),
+        (["tests"], "x", r"tests\[0\] has no length"),
+        (["tests", 0, "noise"], None, r"noise in tests\[0\] must be a number, got None"),
+        (["tests", 0, "restored"], [0.1], r"restored in tests\[0\] must be a number, got \[0.1\]"),
+        (["seconds"], "long", "seconds in it must be a number, got 'long'"),
+        (["machine"], {"gpu": None}, "machine has no commit"),
+    ],
+)
+def test_what_was_edited_into_something_else_is_named(tmp_path, keys, value, message):
+    """And not found out by a traceback of claims, figures or report."""
+    path = store.write(tmp_path, record())
+    values = json.loads(path.read_text())
+    inner = values
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=f"bmru-T8-seed0.json is no result: {message}"):
         store.load(tmp_path)
 
 

@@ -111,9 +111,9 @@ def trained() -> str:
         result = json.loads(path.read_text())
         configurations.setdefault((path.parent.name, result["configuration"]), []).append(result)
     for (task, configuration), results in configurations.items():
-        scores = [spread([r["metrics"][which] for r in results if r["metrics"]]) for which in ("last", "best")]
+        scores = [spread([r["metrics"][which] for r in results if which in r["metrics"]]) for which in ("last", "best")]
         seconds = f"{sum(r['seconds'] for r in results) / len(results):.0f}"
-        commits = sorted({f"`{(r['machine']['commit'] or 'unknown')[:12]}`" for r in results})
+        commits = sorted({commit(r["machine"]) for r in results})
         cells = (
             task,
             f"`{configuration}`",
@@ -136,6 +136,19 @@ def by_numbers(path: Path) -> list[str]:
     'hard-128'
     """
     return [part.zfill(9) for part in re.split(r"(\d+)", str(path))]
+
+
+def commit(machine: dict) -> str:
+    """The one that finished a run, and those at which parts of it were computed before.
+
+    >>> commit({"commit": "0123456789abcdef", "dirty": True})
+    '`0123456789ab` with changes'
+    >>> commit({"commit": "0123456789abcdef", "dirty": None, "earlier_commits": ["fedcba9876543210"]})
+    '`0123456789ab` (begun at `fedcba987654`)'
+    """
+    found = f"`{(machine['commit'] or 'unknown')[:12]}`{' with changes' if machine['dirty'] else ''}"
+    earlier = ", ".join(f"`{(commit or 'unknown')[:12]}`" for commit in machine.get("earlier_commits", []))
+    return f"{found} (begun at {earlier})" if earlier else found
 
 
 def spread(metrics: list[dict]) -> str:

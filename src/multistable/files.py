@@ -21,7 +21,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the name ``path`` when all is written.
 
     After a kill or a crash at any moment ``path`` holds its old content or the new one, whole. What a killed writer
-    leaves is ``.NAME.part``, which the next one overwrites.
+    leaves is ``.NAME.part``, which the next one overwrites. An error names the file, that of a full disk too.
     """
     part = path.with_name(f".{path.name}.part")
     try:
@@ -29,6 +29,9 @@ def whole_file(path: Path) -> Iterator[Path]:
         with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
             os.fsync(file.fileno())
         part.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
     if os.name == "posix":  # the new name, too, must reach the disk; elsewhere a folder cannot be opened

@@ -12,7 +12,7 @@ import torch
 
 import multistable
 
-__all__ = ["describe"]
+__all__ = ["describe", "source_commit"]
 
 
 def describe() -> dict[str, Any]:
@@ -53,10 +53,14 @@ def _commit() -> dict[str, Any]:
     A tree that was copied to a machine without its history, or with an older one, is told its commit by
     ``MULTISTABLE_COMMIT``.
     """
-    if told := os.environ.get("MULTISTABLE_COMMIT"):
-        return {"commit": told, "dirty": None}
-    status = _git("status", "--porcelain", "--", ".")
-    return {"commit": _git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+    told = os.environ.get("MULTISTABLE_COMMIT")
+    status = None if told else _git("status", "--porcelain", "--", ".")
+    return {"commit": source_commit(), "dirty": None if status is None else bool(status)}
+
+
+def source_commit() -> str | None:
+    """The commit of the source tree, or the one it was told."""
+    return os.environ.get("MULTISTABLE_COMMIT") or _git("rev-parse", "HEAD")
 
 
 def _git(*args: str) -> str | None:

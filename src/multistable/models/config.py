@@ -105,6 +105,11 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be a probability below 1, got {self.dropout!r}")
 
+    @property
+    def has_bmru(self) -> bool:
+        """Whether there are BMRU units in it, those of a hybrid included."""
+        return not {"bmru", "hybrid"}.isdisjoint(self.cells)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: ``ModelConfig.from_dict(json.loads(json.dumps(c.to_dict()))) == c``."""
         return dataclasses.asdict(self) | {"cells": list(self.cells)}

@@ -23,12 +23,14 @@ from multistable.tasks import CopyFirst
 from multistable.training import OutOfTimeError, Run
 from multistable.training.evaluate import ahead, read_piece
 
-__all__ = ["Memory", "find_memory", "measure"]
+__all__ = ["OF_BMRU", "Memory", "find_memory", "is_whole", "measure"]
 
 KEEPS = 0.75
 """Half way between a unit that never loses its value and one that writes all the time."""
 BATCH = 512
 """Sequences at a time. Twice that of training: fewer kernels to launch, and there are no gradients to keep."""
+OF_BMRU = ("stored", "overwritten", "intact", "restored")
+"""What is measured of a model with a BMRU beside the metric."""
 
 
 class Reading(NamedTuple):
@@ -80,6 +82,16 @@ def measure(
         found["intact"] = int((overwritten == 0).sum())
         found["restored"] = float(read_restored(run, model, reading, stored, device).mean())
     return found | {"seconds": round(time.perf_counter() - started, 3)}
+
+
+def is_whole(run: Run, found: dict[str, Any]) -> bool:
+    """Whether a test says all that :func:`measure` measures today; one of an earlier version may not.
+
+    >>> from multistable.training.presets import make_run, preset
+    >>> is_whole(make_run(preset("copy-first", "smoke"), ("bmru",)), {"length": 100, "mse": 0.1})
+    False
+    """
+    return {run.task.metric, *(OF_BMRU if run.model.has_bmru else ())} <= found.keys()
 
 
 def find_memory(run: Run, model: SequenceModel, samples: int, device: torch.device | str = "cpu") -> Memory:

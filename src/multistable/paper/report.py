@@ -166,7 +166,10 @@ def run_row(record: Record) -> list[str]:
 
 
 def short_commit(record: Record) -> str:
-    return commit_of(record.machine | {"commit": (record.machine["commit"] or "")[:12]})
+    """The commit that finished a run, and those at which parts of it were computed before."""
+    found = commit_of(record.machine | {"commit": (record.machine["commit"] or "")[:12]}).replace("+", " +")  # to wrap
+    earlier = [(commit or "unknown")[:12] for commit in record.machine.get("earlier_commits", [])]
+    return f"{found}, begun at {', '.join(earlier)}" if earlier else found
 
 
 def missing(records: Sequence[Record], planned: Sequence[Experiment]) -> dict[str, str]:

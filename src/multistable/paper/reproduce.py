@@ -5,7 +5,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,16 @@ from multistable.files import write_atomically
 from multistable.models import SequenceModel
 from multistable.paper import store
 from multistable.paper.experiments import Experiment, plan
-from multistable.paper.overwrites import measure
+from multistable.paper.overwrites import is_whole, measure
 from multistable.paper.store import Record
+from multistable.sizes import check_sizes
 from multistable.tasks.idx import DataError
 from multistable.training import NonFiniteLossError, Options, OutOfTimeError, train_run
-from multistable.training.checkpoint import CheckpointError, damage_named
+from multistable.training.checkpoint import CheckpointError, InUseError, alone_in, damage_named
 from multistable.training.loop import BEST, LAST
 from multistable.training.presets import Scale
 from multistable.training.processes import Processes
+from multistable.training.results import FILE as RESULT
 from multistable.training.results import folder_of
 
 __all__ = ["SEEDS", "Summary", "parse_duration", "reproduce"]
@@ -49,7 +51,8 @@ class Summary:
     failed: list[str] = field(default_factory=list)
     """Runs whose loss became NaN; they are not tried again."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """What could not be computed, and why: data that are missing, memory that is too small, damaged files."""
+    """What could not be computed, and why: data that are missing, memory that is too small, damaged files; and what
+    another process was still computing in the end."""
     out_of_time: bool = False
 
     @property
@@ -77,46 +80,91 @@ def reproduce(
     clock = Clock(budget)
     if (count := Processes.join((options or Options()).device).count) > 1:
         raise ValueError(f"reproduce works in one process, got {count}; train single runs with several")
+    if seeds is not None:
+        check_sizes(1, seeds=seeds)
     options = replace(options or Options(), deadline=clock.deadline)
     experiments = plan(figures, scale, range(seeds or SEEDS.get(scale, 1)))
-    known = {record.id: record for record in store.load(results, scale)}
-    others = {(record.run.task.name, record.name): record.id for record in known.values()}
-    missing = [each for each in experiments if not (each.run.id in known and known[each.run.id].has(each))]
+    known = {(record.run.task.name, record.name): record for record in store.load(results, scale)}
+    missing = [each for each in experiments if not is_done(each, known)]
     summary = Summary(len(experiments), len(experiments) - len(missing))
     say(f"{summary.planned} experiments at scale {scale}: {summary.done} are there, {len(missing)} to compute")
+    sweep = Sweep(scale, Path(out), Path(results), options, say, summary)
     for number, experiment in enumerate(missing, start=1):
         if experiment.data in summary.skipped:
             continue
-        if clock.ending:
-            summary.out_of_time = True
+        summary.out_of_time = clock.ending
+        if summary.out_of_time:
             break
         say(f"{number} of {len(missing)}: {experiment.run.task.name}/{experiment.name}{clock}")
-        other = others.get((experiment.run.task.name, experiment.name), experiment.run.id)
-        if other != experiment.run.id:
-            say(f"  will replace the result of another run, {other}")
         try:
-            record = compute(experiment, scale, Path(out), options)
+            sweep.attempt(experiment)
         except OutOfTimeError as stop:
             summary.out_of_time = True
             say(f"  {stop}")
             break
-        except MissingDataError as error:
-            summary.skipped[experiment.data] = str(error)
-            say(f"  {error}")
-            continue
-        except (CheckpointError, torch.OutOfMemoryError) as error:
-            summary.skipped[experiment.name] = str(error)
-            say(f"  cannot be computed: {error}")
-            continue
         finally:
             free_memory()
-        path = store.write(results, record)
-        remove_checkpoints(folder_of(experiment.run, Path(out)))
-        summary.done += 1
-        summary.failed += [record.name] if record.failure else []
-        say(f"  {described(record)}; {path}")
+    sweep.look_again()
     say(ending(summary))
     return summary
+
+
+def is_done(experiment: Experiment, known: Mapping[tuple[str, str], Record]) -> bool:
+    record = known.get((experiment.run.task.name, experiment.name))
+    return record is not None and record.has(experiment)
+
+
+@dataclass
+class Sweep:
+    """Experiments in turn: what is in the way of one stops no other."""
+
+    scale: Scale
+    out: Path
+    results: Path
+    options: Options
+    say: Callable[[str], None]
+    summary: Summary
+    elsewhere: list[Experiment] = field(default_factory=list)
+    """Those that another process was computing when it was their turn."""
+
+    def attempt(self, experiment: Experiment) -> None:
+        """Compute an experiment and say what came of it."""
+        known = self.stored(experiment)
+        if known is not None and known.has(experiment):
+            self.summary.done += 1
+            self.say("  another process has computed it")
+            return
+        if known is not None:
+            self.say(f"  {why_again(experiment, known, self.out)}")
+        try:
+            record, path = compute(experiment, self.scale, self.out, self.results, self.options)
+        except MissingDataError as error:
+            self.summary.skipped[experiment.data] = str(error)
+            self.say(f"  {error}")
+        except InUseError as error:
+            self.elsewhere.append(experiment)
+            self.say(f"  {error}")
+        except (CheckpointError, torch.OutOfMemoryError) as error:
+            self.summary.skipped[experiment.name] = str(error)
+            self.say(f"  cannot be computed: {error}")
+        else:
+            self.summary.done += 1
+            self.summary.failed += [record.name] if record.failure else []
+            self.say(f"  {described(record)}; {path}")
+
+    def stored(self, experiment: Experiment) -> Record | None:
+        """The result under the name of an experiment, as it is now."""
+        path = store.path_of(self.results, self.scale, experiment.run.task.name, experiment.name)
+        return store.read(path) if path.is_file() else None
+
+    def look_again(self) -> None:
+        """What another process was computing may be there by now."""
+        for experiment in self.elsewhere:
+            known = self.stored(experiment)
+            if known is not None and known.has(experiment):
+                self.summary.done += 1
+            else:
+                self.summary.skipped[experiment.name] = "another process computes it"
 
 
 class Clock:
@@ -144,15 +192,30 @@ class Clock:
         return f", {minutes}:{seconds:02} left"
 
 
-def compute(experiment: Experiment, scale: Scale, out: Path, options: Options) -> Record:
-    """Train, test, and sum up; or go on with it."""
-    run, folder = experiment.run, folder_of(experiment.run, out)
+def why_again(experiment: Experiment, record: Record, out: Path) -> str:
+    """Why an experiment is computed although there is a result of its name."""
+    if record.id != experiment.run.id:
+        return f"will replace the result of another run, {record.id}"
+    lacking, folder = len(record.lacking(experiment)), folder_of(experiment.run, out)
+    what = f"{lacking} of its {len(experiment.tests)} tests are missing or lack what is measured today"
+    what = what if lacking else "its result has no metrics"
+    return what if (folder / RESULT).is_file() else f"{what}; {folder} has no trained model, so it is trained again"
+
+
+def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, options: Options) -> tuple[Record, Path]:
+    """Train, test, sum up and store; or go on with it. Returns the record and its file."""
+    folder, failure = folder_of(experiment.run, out), None
     check_data(experiment)
     try:
-        result = train_run(run, out, options)
+        result = train_run(experiment.run, out, options)
     except NonFiniteLossError as error:
-        return store.summarise(experiment, scale, error.result, [], failure=str(error))
-    return store.summarise(experiment, scale, result, measure_all(experiment, folder, options))
+        result, failure = error.result, str(error)
+    with alone_in(folder):
+        tests = measure_all(experiment, folder, options) if failure is None else []
+        record = store.summarise(experiment, scale, result, tests, failure)
+        path = store.write(results, record)
+        remove_checkpoints(folder)
+    return record, path
 
 
 def check_data(experiment: Experiment) -> None:
@@ -168,7 +231,7 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
     if not experiment.tests:
         return []
     path = folder / TESTS
-    done = read_tests(path)
+    done = {key: test for key, test in read_tests(path).items() if is_whole(experiment.run, test)}
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)

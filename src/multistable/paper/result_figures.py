@@ -5,6 +5,7 @@ a logarithmic axis, too. What has not been computed is said below the picture.
 """
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,17 +36,22 @@ class Results:
         self.tasks = {experiment.configuration: experiment.run.task.name for experiment in planned}
         self.counts: set[int] = set()
         """How many seeds the numbers have, those that are there."""
-        self.missing: list[str] = []
+        self.missing: dict[str, None] = {}
+        """In order, each once."""
+        self.failed: dict[str, None] = {}
+        """Runs whose loss became NaN, and those that have a number which cannot be drawn."""
 
     def of(self, configuration: str, value: Value, what: str = "") -> list[float]:
         """One number for each seed that has it; if none has, that is noted under ``what``."""
         runs = runs_of(self.records, self.tasks[configuration], configuration)
         found = {seed: number for seed, run in runs.items() if (number := value(run)) is not None}
-        self.counts |= {len(found)} - {0}
-        name = f"{configuration} {what}".strip()
-        if not found and name not in self.missing:
-            self.missing.append(name)
-        return list(found.values())
+        finite = [number for number in found.values() if math.isfinite(number)]
+        failed = [run.name for seed, run in runs.items() if run.failure or not math.isfinite(found.get(seed, 0.0))]
+        self.failed |= dict.fromkeys(failed)
+        self.counts |= {len(finite)} - {0}
+        if not finite and not failed:
+            self.missing[f"{configuration} {what}".strip()] = None
+        return finite
 
     def note(self, figure: Figure) -> None:
         """Below the picture: how many seeds it shows, and what it does not show."""
@@ -54,12 +60,19 @@ class Results:
             least, most = min(self.counts), max(self.counts)
             many = f"{least} to {most}" if least < most else f"{most}"
             words.append(f"mean and range over {many} seeds" if most > 1 else "one seed")
+        if self.failed:
+            words.append(f"failed: {some(list(self.failed))}")
         if self.missing:
-            named = ", ".join(self.missing[:3]) + (
-                f" and {len(self.missing) - 3} more" if len(self.missing) > 3 else ""
-            )
-            words.append(f"not computed yet: {named}")
+            words.append(f"not computed yet: {some(list(self.missing))}")
         figure.supxlabel("; ".join(words), fontsize=8, color=GREY, x=0.01, ha="left")
+
+
+def some(names: Sequence[str]) -> str:
+    """
+    >>> some(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: bool = True) -> None:
@@ -142,7 +155,7 @@ def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
         for noise in experiments.NOISES
     }
     known = [error for points in errors.values() for values in points.values() for error in values]
-    axes[0, 0].set(yscale="log", ylim=(min(known, default=2e-4) / 2, max(known, default=1) * 3))
+    axes[0, 0].set(yscale="log", ylim=(min(known, default=2e-4) / 2, max([*known, 1]) * 3))
     loud, *quiet = experiments.NOISES
     for axis, noises, title in ((axes[0, 0], [loud], "noise N(0, 1)"), (axes[0, 1], quiet, "noise N(0, 0.1)")):
         axis.set(xscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from multistable.files import write_atomically
-from multistable.paper.experiments import Experiment, plan
+from multistable.paper.experiments import Experiment, TestAt, plan
+from multistable.paper.overwrites import OF_BMRU, is_whole
 from multistable.training.config import Run
 from multistable.training.presets import Scale
 
@@ -46,9 +47,8 @@ class Record:
     options: dict[str, Any] = field(default_factory=dict)
     """How it was computed: CUDA graph, compiled."""
     tests: list[dict[str, Any]] = field(default_factory=list)
-    """Of the best weights, on streamed sequences: ``length``, ``noise``, ``samples``, the metric (``mse``). For models
-    with a BMRU also ``memory_units`` and ``overwrites``: of the sequences in which ``least`` to ``most`` stored values
-    were overwritten, the number (``sequences``) and the metric; see :mod:`multistable.paper.overwrites`."""
+    """Of the best weights, on streamed sequences: ``length``, ``noise``, ``samples``, the metric (``mse``), and for
+    models with a BMRU what noise overwrote: see :func:`multistable.paper.overwrites.measure`."""
     failure: str | None = None
     """Why there are no metrics: where the loss became NaN."""
 
@@ -64,8 +64,12 @@ class Record:
         """Whether nothing is left to compute: the run failed, or has its metrics and all tests."""
         if self.id != experiment.run.id:
             return False
-        done = {(test["length"], test["noise"], test["samples"]) for test in self.tests}
-        return self.failure is not None or all((t.length, t.noise, t.samples) in done for t in experiment.tests)
+        return self.failure is not None or ("last" in self.metrics and not self.lacking(experiment))
+
+    def lacking(self, experiment: Experiment) -> list[TestAt]:
+        """The tests of an experiment that are not there, or that lack something which is measured today."""
+        whole = {(t["length"], t["noise"], t["samples"]) for t in self.tests if is_whole(self.run, t)}
+        return [test for test in experiment.tests if (test.length, test.noise, test.samples) not in whole]
 
 
 def path_of(results: Path | str, scale: Scale, task: str, name: str) -> Path:
@@ -91,9 +95,10 @@ def read(path: Path) -> Record:
         run = Run.from_dict(values.pop("run"))
         found = values.pop("id")
         record = Record(run=run, **values)
+        check(record)
     except KeyError as error:
         raise ValueError(f"{path} is no result: it has no {error}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no result: {error}") from error
     if found != run.id:
         raise ValueError(
@@ -101,6 +106,27 @@ def read(path: Path) -> Record:
             f"but that of its run is {run.id}"
         )
     return record
+
+
+def check(record: Record) -> None:
+    """What claims, figures and report read must be there, and be what they take it for; a file may have been edited."""
+    metric = record.run.task.metric
+    check_numbers("it", {"seconds": record.seconds}, ["seconds"])
+    for which, values in record.metrics.items():
+        check_numbers(f"metrics.{which}", values, ["epoch", f"test_{metric}"])
+    for i, test in enumerate(record.tests):
+        check_numbers(f"tests[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
+    if missing := {"gpu", "processor", "commit", "dirty"} - record.machine.keys():
+        raise ValueError(f"machine has no {sorted(missing)[0]}")
+
+
+def check_numbers(where: str, values: dict[str, Any], names: Sequence[str], others: Sequence[str] = ()) -> None:
+    """``others`` may be missing."""
+    for name in (*names, *(other for other in others if other in values)):
+        if name not in values:
+            raise ValueError(f"{where} has no {name}")
+        if not isinstance(values[name], int | float):
+            raise TypeError(f"{name} in {where} must be a number, got {values[name]!r}")
 
 
 def load(results: Path | str, scale: Scale = "paper") -> list[Record]:

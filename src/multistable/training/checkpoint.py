@@ -12,7 +12,7 @@ from torch import Tensor
 
 from multistable.files import split_safetensors, write_atomically
 
-__all__ = ["CheckpointError", "alone_in", "damage_named", "load", "restore", "save"]
+__all__ = ["CheckpointError", "InUseError", "alone_in", "damage_named", "load", "restore", "save"]
 
 
 WAY_OUT = "remove its folder to train anew"
@@ -20,6 +20,10 @@ WAY_OUT = "remove its folder to train anew"
 
 class CheckpointError(RuntimeError):
     """A checkpoint, or another file in a run's folder, is damaged or belongs to something else."""
+
+
+class InUseError(CheckpointError):
+    """Another process is at work on the run."""
 
 
 @contextmanager
@@ -39,7 +43,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(handle)
-        raise CheckpointError(f"{folder} is in use: another process computes this run") from error
+        raise InUseError(f"{folder} is in use: another process computes this run") from error
     except OSError:
         pass
     try:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from multistable.cells import Recurrent
 from multistable.files import write_atomically
-from multistable.machine import describe
+from multistable.machine import describe, source_commit
 from multistable.models import SequenceModel, build_model
 from multistable.tasks import Samples
 from multistable.tasks.seeds import derive, generator
@@ -130,6 +130,7 @@ class Training:
         )
         self.epoch, self.step = 0, 0
         self.history: list[dict[str, Any]] = []
+        self.commits = [source_commit()]
         self.best: dict[str, Any] | None = None
         self.saved_best: dict[str, Any] | None = None
         self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
@@ -293,7 +294,12 @@ class Training:
             "metrics": metrics,
             "history": self.history,
             "seconds": round(self.seconds, 3),
-            "machine": describe() | {"device": self.processes.device.type, "processes": self.processes.count},
+            "machine": describe()
+            | {
+                "device": self.processes.device.type,
+                "processes": self.processes.count,
+                "earlier_commits": self.commits[:-1],  # at which the run was begun and gone on with
+            },
             "options": {"graph": self.graph, "compiled": self.compiled},
         }
 
@@ -330,7 +336,7 @@ class Training:
             checkpoint.save(self.folder / BEST, self.best_weights, described)
             self.saved_best = self.best
         position = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "history": self.history}
-        checkpoint.save(self.folder / LAST, self.tensors(), described | position)
+        checkpoint.save(self.folder / LAST, self.tensors(), described | position | {"commits": self.commits})
         self.saved_at = time.perf_counter()
 
     def resume(self) -> None:
@@ -339,6 +345,8 @@ class Training:
             info = self.restore(LAST, self.tensors())
             self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
             self.history = info["history"]
+            now = self.commits[-1]
+            self.commits = [commit for commit in info.get("commits", []) if commit != now] + [now]
             if info["best"] is not None:
                 # A kill between the two files leaves the best weights of an epoch that is still to come again: it will
                 # be as good as it was, no better, and so the weights stay.

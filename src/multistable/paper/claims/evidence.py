@@ -40,7 +40,7 @@ def compare(records: Sequence[Record], task: str, configurations: Sequence[str],
         over_seeds(records, task, {name: Reading(name, score(which)) for name in configurations}, test)
         for which in ("last", "best")
     )
-    if last.held is None:
+    if None in (last.held, best.held):
         return last
     if last.held != best.held:
         last = add(last, f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
@@ -58,17 +58,18 @@ def add_start(finding: Finding, models: Sequence[ModelConfig]) -> Finding:
 
 def is_tuned(model: ModelConfig) -> bool:
     """Whether each unit of its BMRU starts with a timestep of its own (:meth:`multistable.BMRU.tune`)."""
-    return model.position is not None and model.position.tuning > 0 and not {"bmru", "hybrid"}.isdisjoint(model.cells)
+    return model.position is not None and model.position.tuning > 0 and model.has_bmru
 
 
 def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Reading], test: Test) -> Finding:
     """Test a claim on readings, over the seeds that all of them have. It does not hold where one of them is NaN.
 
-    How BMRU units start is added: the outcome depends on it.
+    A failed run, whose loss became NaN, counts as NaN: were it left out, the other seeds could hold a claim that this
+    one breaks. How BMRU units start is added: the outcome depends on it.
     """
     runs = {name: runs_of(records, task, reading.configuration) for name, reading in readings.items()}
     numbers = {
-        name: {seed: found for seed, run in runs[name].items() if (found := reading.value(run)) is not None}
+        name: {seed: found for seed, run in runs[name].items() if (found := read(reading, run)) is not None}
         for name, reading in readings.items()
     }
     if missing := [name for name, values in numbers.items() if not values]:
@@ -77,14 +78,29 @@ def over_seeds(records: Sequence[Record], task: str, readings: Mapping[str, Read
     seeds = sorted(set.intersection(*(set(values) for values in numbers.values())))
     if not seeds:
         return Finding(None, "no seed that all of them have")
-    scores = {name: [values[seed] for seed in seeds] for name, values in numbers.items()}
-    held, words = test(scores)
-    held = held and not any(math.isnan(value) for values in scores.values() for value in values)
+    held, words = on_finished(numbers, seeds, test, runs)
     epochs = sorted({each[seed].run.epochs for each in runs.values() for seed in seeds})
-    failed = sorted({run.name for each in runs.values() for run in each.values() if run.failure})
-    note = f"failed: {', '.join(failed)}" if failed else ""
-    finding = Finding(held, words, note, tuple(seeds), tuple(epochs), preset(task, "paper").epochs)
+    finding = Finding(held, words, "", tuple(seeds), tuple(epochs), preset(task, "paper").epochs)
     return add_start(finding, [each[seed].run.model for each in runs.values() for seed in seeds])
+
+
+def read(reading: Reading, run: Record) -> float | None:
+    return reading.value(run) if run.failure is None else math.nan
+
+
+def on_finished(
+    numbers: Mapping[str, Mapping[int, float]], seeds: Sequence[int], test: Test, runs: Mapping[str, dict[int, Record]]
+) -> tuple[bool, str]:
+    """The test on the seeds with which no run failed. Where one did, the claim does not hold, and the run is named."""
+    failed = sorted({each[seed].name for each in runs.values() for seed in seeds if each[seed].failure})
+    finished = [seed for seed in seeds if not any(each[seed].failure for each in runs.values())]
+    if not finished:
+        return False, f"failed: {', '.join(failed)}"
+    scores = {name: [values[seed] for seed in finished] for name, values in numbers.items()}
+    held, words = test(scores)
+    if failed:
+        return False, f"{words}, but failed: {', '.join(failed)}"
+    return held and not any(math.isnan(value) for values in scores.values() for value in values), words
 
 
 def add(finding: Finding, words: str) -> Finding:
