@@ -9,7 +9,7 @@ import torch
 from torch.export import Dim
 
 from backends import FAST
-from multistable import BMRU, LRU, Hybrid, MinGRU, ops
+from multistable import BMRU, LRU, Hybrid, HysteresisMRU, MinGRU, ops
 from multistable.models import ModelConfig, ModelState, build_model
 from nasty import bmru_inputs, latch_inputs
 from tolerances import assert_close
@@ -119,6 +119,19 @@ def test_compile_layer_with_inductor():
     expected = layer_and_gradients(rnn, x, h0)
     for actual, wanted in zip(layer_and_gradients(compiled, x, h0), expected, strict=True):
         assert_close(actual, wanted)
+
+
+def test_export_hysteresis_with_dynamic_batch_and_length(tmp_path):
+    """Saved and loaded, beyond one block of its loops (2^15 elements on a CPU)."""
+    rnn = HysteresisMRU(3, 8, num_layers=2, batch_first=True, bidirectional=True, dtype=torch.float64)
+    x = torch.randn(4, 6, 3).double()
+    exported = torch.export.export(rnn, (x,), dynamic_shapes={"input": {0: Dim("B"), 1: Dim("T", min=3)}})
+    torch.export.save(exported, tmp_path / "layer.pt2")
+    program = torch.export.load(tmp_path / "layer.pt2").module()
+    for shape in [(4, 6), (2, 11), (3, 5_000)]:
+        x = torch.randn(*shape, 3).double()
+        for actual, expected in zip(program(x), rnn(x), strict=True):
+            assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])

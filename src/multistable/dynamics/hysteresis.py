@@ -280,24 +280,28 @@ def _bit(h0: Tensor | None, x: Tensor) -> Tensor | None:
 
 
 def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
-    """Call ``fill`` for slices of batch and time that cover ``x [B, T, N]``, time running forward."""
+    """Call ``fill`` for slices of batch and time that cover ``x [B, T, N]``, time running forward.
+
+    A compiler gets one block: it cuts work itself, and a loop would fix B and T and be unrolled, 140 operations each.
+    """
     B, T, N = x.shape
+    if torch.compiler.is_compiling():
+        return fill(slice(0, B), slice(0, T))
     size = max(1, _BLOCK.get(x.device.type, _BLOCK_ELSEWHERE) // max(N, 1))  # rows of N
     steps = max(1, min(T, size))
     many = max(1, size // steps)
 
-    @torch.no_grad()
     def fill_sequences(b: int) -> None:
         for t in range(0, T, steps):
             fill(slice(b, b + many), slice(t, t + steps))
 
     threads = torch.get_num_threads() if x.device.type == "cpu" and x.numel() > size * N else 1
-    if threads == 1 or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # the mode is per thread
+    if threads == 1 or torch.is_inference_mode_enabled():  # the mode is per thread
         for b in range(0, B, many):
             fill_sequences(b)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fill_sequences, range(0, B, many)))
+            list(pool.map(torch.no_grad()(fill_sequences), range(0, B, many)))  # per thread, too
 
 
 def _fill_branches(
