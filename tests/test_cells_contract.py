@@ -153,6 +153,21 @@ def test_packed_equals_padded(name):
     assert_close(h_packed, h_n)
 
 
+def test_hooks_see_each_call_once(name):
+    """Packed and unbatched input too, with what the caller gave and got, as those of ``nn.GRU``."""
+    cell = make(name)
+    x, _ = random_batch(cell)
+    seen = []
+    cell.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    cell.register_forward_hook(lambda module, inputs, outputs: seen.append(outputs[0]))
+    for given in (x, x[0], pack_padded_sequence(x, torch.tensor([T, 5, 2]), batch_first=True)):
+        seen.clear()
+        output, _ = cell(given)
+        assert len(seen) == 2
+        assert seen[0] is given
+        assert seen[1] is output
+
+
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_time_major_equals_batch_first(name, padded):
     batch_first, time_major = make(name, bidirectional=True), make(name, bidirectional=True, batch_first=False)

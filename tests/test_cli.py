@@ -57,6 +57,9 @@ def test_bench_refuses_a_file_that_cannot_be_before_it_measures(tmp_path: Path) 
     assert result.returncode == 1
     assert result.stderr.splitlines() == ["error: taken is a file, where a folder is needed"]
     assert result.stdout == ""
+    result = run("-m", "multistable", "bench", "--out", ".", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == ["error: --out must be a file, but . is a folder"]
 
 
 def test_info_says_how_to_get_the_compiled_loops() -> None:

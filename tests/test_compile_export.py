@@ -9,8 +9,8 @@ import torch
 from torch.export import Dim
 
 from backends import FAST
-from multistable import BMRU, LRU, Hybrid, MinGRU, ops
-from multistable.models import ModelConfig, build_model
+from multistable import BMRU, LRU, Hybrid, HysteresisMRU, MinGRU, ops
+from multistable.models import ModelConfig, ModelState, build_model
 from nasty import bmru_inputs, latch_inputs
 from tolerances import assert_close
 
@@ -121,6 +121,19 @@ def test_compile_layer_with_inductor():
         assert_close(actual, wanted)
 
 
+def test_export_hysteresis_with_dynamic_batch_and_length(tmp_path):
+    """Saved and loaded, beyond one block of its loops (2^15 elements on a CPU)."""
+    rnn = HysteresisMRU(3, 8, num_layers=2, batch_first=True, bidirectional=True, dtype=torch.float64)
+    x = torch.randn(4, 6, 3).double()
+    exported = torch.export.export(rnn, (x,), dynamic_shapes={"input": {0: Dim("B"), 1: Dim("T", min=3)}})
+    torch.export.save(exported, tmp_path / "layer.pt2")
+    program = torch.export.load(tmp_path / "layer.pt2").module()
+    for shape in [(4, 6), (2, 11), (3, 5_000)]:
+        x = torch.randn(*shape, 3).double()
+        for actual, expected in zip(program(x), rnn(x), strict=True):
+            assert_close(actual, expected)
+
+
 @pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
 def test_export_layer_with_dynamic_batch_and_length(batch_first, bidirectional):
@@ -132,6 +145,23 @@ def test_export_layer_with_dynamic_batch_and_length(batch_first, bidirectional):
         x = torch.randn(*shape, 3).double()
         for actual, expected in zip(program(x), rnn(x), strict=True):
             assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("cells", [("bmru", "hybrid"), ("mingru", "brc")], ids="-".join)
+def test_exported_model_can_be_saved_and_loaded(tmp_path, cells):
+    """With its state, in and out: what was saved goes on where the model stopped."""
+    model = build_model(ModelConfig(cells, 3, 2, d_model=8, d_state=8)).double().eval()
+    x = torch.randn(2, 9, 3).double()
+    state = model(x)[1].detach()
+    torch.export.save(torch.export.export(model, (x, state)), tmp_path / "model.pt2")
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    y, after = program(x, state)
+    expected, wanted = model(x, state)
+    assert type(after) is ModelState
+    assert_close(y, expected)
+    assert torch.equal(after.position, wanted.position)
+    for actual, right in zip(after.cells, wanted.cells, strict=True):
+        assert_close(actual, right)
 
 
 class Scan(torch.nn.Module):

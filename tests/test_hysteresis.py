@@ -344,3 +344,5 @@ def test_bad_input():
         HysteresisMRU(2, 3, alpha_surr=-1.0)
     with pytest.raises(ValueError, match="max_gain must be positive"):
         HysteresisMRU(2, 3, max_gain=0.0)
+    with pytest.raises(ValueError, match="backend must be auto or one with a gradient of its own"):
+        HysteresisMRU(2, 3, backend="reference")

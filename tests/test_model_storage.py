@@ -45,6 +45,14 @@ def test_round_trip(tmp_path, dtype):
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
+def test_a_state_is_saved_and_loaded_by_torch(tmp_path):
+    state = make()(torch.randn(2, 9, 2))[1].detach()
+    torch.save(state, tmp_path / "state.pt")
+    loaded = torch.load(tmp_path / "state.pt")  # of classes it reads only those that are known to be safe
+    assert type(loaded) is type(state)
+    assert all(torch.equal(a, b) for a, b in zip(loaded.cells, state.cells, strict=True))
+
+
 def test_loaded_models_train(tmp_path):
     make().save_pretrained(tmp_path)
     loaded = SequenceModel.from_pretrained(tmp_path).train()

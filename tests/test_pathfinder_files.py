@@ -196,10 +196,12 @@ def test_produce_leaves_other_folders_alone(tmp_path):
         run(FolderStore(tmp_path))
 
 
-@pytest.mark.parametrize(("words", "jobs"), [({"count": 0}, 1), ({"count": 5}, 0)])
-def test_produce_names_what_is_wrong(tmp_path, words, jobs):
-    with pytest.raises(ValueError, match=r"^(count|jobs) is 0, expected 1 or more"):
-        run(CompactStore(tmp_path / "a.npz"), Origin(settings("easy"), seed=0, **words), jobs=jobs)
+@pytest.mark.parametrize(("seed", "count", "jobs"), [(0, 0, 1), (0, 5, 0), (-1, 5, 1)])
+def test_produce_names_what_is_wrong(tmp_path, seed, count, jobs):
+    """And leaves nothing behind that would stop the right command."""
+    with pytest.raises(ValueError, match=r"^(count|jobs|seed) is (0|-1), expected (0|1) or more"):
+        run(CompactStore(tmp_path / "a.npz"), Origin(settings("easy"), seed, count), jobs=jobs)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_half_written_keeps_another_name(tmp_path):

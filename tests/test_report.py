@@ -89,7 +89,7 @@ def test_every_colour_is_defined_for_light_and_dark() -> None:
 
 def test_write_refuses_a_folder_before_it_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "measure", lambda *_: pytest.fail("measured"))
-    with pytest.raises(ValueError, match=r"--out must be a file, such as report.html, but .* is a folder"):
+    with pytest.raises(ValueError, match=r"--out must be a file, but .* is a folder"):
         report.write(tmp_path / "none", tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):

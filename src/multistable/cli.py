@@ -19,6 +19,7 @@ need("typer", "rich", "safetensors")
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
+from multistable.files import check_writable  # noqa: E402
 from multistable.one_sentence import one_sentence  # noqa: E402
 from multistable.paper.command import claims, figure, report, reproduce  # noqa: E402
 from multistable.tasks.pathfinder import command as pathfinder  # noqa: E402
@@ -101,6 +102,6 @@ def bench(
     file = name.lower().replace(" ", "-") if device == "cuda" else device
     out = out or Path("benchmarks", "results", f"{file}.json")
     with one_sentence():
-        out.parent.mkdir(parents=True, exist_ok=True)  # to fail now, and not after five minutes of measuring
+        check_writable("--out", out)  # to fail now, and not after eight minutes of measuring
         rows = import_module(f"multistable.bench.{device}").rows
         run(rows(), name, out, console)

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["split_safetensors", "whole_file", "whole_folder", "write_atomically"]
+__all__ = ["check_writable", "split_safetensors", "whole_file", "whole_folder", "write_atomically"]
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Refuse a file that could not be written, before the work whose result it is to hold; makes its folder."""
+    if path.is_dir():
+        raise ValueError(f"{option} must be a file, but {path} is a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.touch()
+    part.unlink()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -30,7 +40,8 @@ def whole_file(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.filename is None:  # a full disk does not say whose
+            error.filename = str(path)
         raise
     finally:
         part.unlink(missing_ok=True)

@@ -28,6 +28,8 @@ def words_of(error: Exception) -> str:
         if isinstance(error, NotADirectoryError):
             return f"{error.filename} leads through a file, where a folder is needed"
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        return error.strerror
     return str(error)
 
 

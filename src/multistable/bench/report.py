@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from multistable.files import write_atomically
 from multistable.machine import describe
 
 __all__ = ["Row", "run", "table", "write"]
@@ -49,20 +50,20 @@ class Row:
 
 
 def run(rows: Iterable[Row], device: str, path: Path, console: Console) -> None:
-    """Measure, one line of progress per row; then the file and the table."""
+    """Measure, one line of progress per row; then the table and the file."""
     measured = []
     for row in rows:
         console.print(f"{row.name} {row.shape}: {row.ratio:.2f}", style="dim", highlight=False)
         measured.append(row)
-    write(measured, path)
     console.print(table(measured, f"Speed on {device}"))
+    write(measured, path)
     console.print(f"Results: {path}", soft_wrap=True, markup=False)
 
 
 def write(rows: Iterable[Row], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": describe(), "rows": [row.as_dict() for row in rows]}
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def table(rows: Iterable[Row], title: str) -> Table:

@@ -8,7 +8,7 @@ from torch import Tensor
 from multistable.cells.driven import Driven
 from multistable.cells.mru import check_options
 from multistable.dynamics.fields import simplified_brc
-from multistable.dynamics.hysteresis import hysteresis_scan
+from multistable.dynamics.hysteresis import check_backend, hysteresis_scan
 
 __all__ = ["HysteresisMRU"]
 
@@ -80,6 +80,7 @@ class HysteresisMRU(Driven):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
         check_options(alpha_surr, max_gain)
+        check_backend(backend)
         self.field = simplified_brc()
         self.alpha_surr = alpha_surr
         self.max_gain = max_gain

@@ -138,6 +138,12 @@ class Recurrent(nn.Module):
         sequences.check_input(self, "input", input)
         if input.ndim == 2:
             return sequences.run_unbatched(self, input, hx, reset, lengths)
+        return self.run_batch(input, hx, reset, lengths)
+
+    def run_batch(
+        self, input: Tensor, hx: Tensor | None, reset: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """:meth:`forward` of a padded batch; packed and unbatched input come here too, past the module's hooks."""
         steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
         h0 = sequences.initial_states(self, input, steps.B, hx)
         x, last = steps.zero_padding(input), []  # a NaN there would reach the gradient of the weights, as 0 * NaN

@@ -222,7 +222,7 @@ def initial_states(rnn: Any, x: Tensor, B: int, hx: Tensor | None) -> list[Tenso
 def run_unbatched(
     rnn: Any, x: Tensor, hx: Tensor | None, reset: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Call ``rnn`` on one sequence ``[T, D]`` as on a batch of one."""
+    """Run ``rnn`` on one sequence ``[T, D]`` as on a batch of one."""
     if lengths is not None:
         raise ValueError("lengths needs batched input: an unbatched sequence can be cut instead")
     if hx is not None and hx.ndim != 2:
@@ -230,24 +230,25 @@ def run_unbatched(
     axis = 0 if rnn.batch_first else 1
     hx = None if hx is None else hx.unsqueeze(1)
     reset = None if reset is None else torch.as_tensor(reset).unsqueeze(axis)
-    output, h_n = rnn(x.unsqueeze(axis), hx, reset=reset)
+    output, h_n = rnn.run_batch(x.unsqueeze(axis), hx, reset)
     return output.squeeze(axis), h_n.squeeze(1)
 
 
 def run_packed(
     rnn: Any, packed: PackedSequence, hx: Tensor | None, reset: Tensor | None, lengths: Tensor | None
 ) -> tuple[PackedSequence, Tensor]:
-    """Call ``rnn`` on a packed batch as on a padded one. States are in the caller's order of sequences."""
+    """Run ``rnn`` on a packed batch as on a padded one. States are in the caller's order of sequences."""
     if reset is not None or lengths is not None:
         raise ValueError("reset and lengths go with padded input: a PackedSequence has its own lengths")
     data, batch_sizes, sorted_indices, unsorted_indices = packed
+    check_input(rnn, "input", data)
     if data.ndim != 2:
         raise ValueError(f"input must be packed sequences [T, {rnn.input_size}], got sequences {_packed_shape(data)}")
     x, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes), batch_first=rnn.batch_first)
     if hx is not None and sorted_indices is not None:
         initial_states(rnn, x, int(batch_sizes[0]), hx)  # refuses a wrong one before its sequences are put in order
         hx = hx.index_select(1, sorted_indices)
-    output, h_n = rnn(x, hx, lengths=lengths)
+    output, h_n = rnn.run_batch(x, hx, lengths=lengths)
     output = pack_padded_sequence(output, lengths, batch_first=rnn.batch_first).data
     h_n = h_n if unsorted_indices is None else h_n.index_select(1, unsorted_indices)
     return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), h_n

@@ -17,6 +17,7 @@ from torch import Tensor
 from multistable.dynamics.equilibria import equilibria
 from multistable.dynamics.fields import Field
 from multistable.dynamics.implicit import implicit
+from multistable.ops.library import each_example
 from multistable.surrogate import derivative
 
 __all__ = ["associative_scan", "branch_scan", "compose", "prepend"]
@@ -63,7 +64,7 @@ def branch_scan(
     dtype = args[0].dtype
     if T == 0:
         return args[0].new_zeros(B, 0, N)
-    stable, unstable = _branches(field, args, max_branches, n_grid)
+    stable, unstable = _Branches.apply(field, max_branches, n_grid, *args)
     start = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
     with torch.no_grad():
         before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
@@ -78,7 +79,7 @@ def branch_scan(
     u = implicit(field, torch.where(exists, unstable, 0.0).to(dtype), *columns, max_gain=max_gain)
     before = _before(h, start, reset)
     margin = torch.where(exists, before[..., None] - u, math.inf)
-    ghost = _ghosts(field, args, before.detach(), h.detach(), n_grid)
+    (ghost,) = _Ghosts.apply(field, n_grid, before.detach(), h.detach(), *args)
     passed = torch.where(ghost == h, math.inf, (h - before).detach().sign() * (field(ghost, *args) - ghost))
     later = torch.cat([unstable[:, 1:], torch.full_like(unstable[:, :1], math.inf)], dim=1).to(dtype)
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
@@ -148,12 +149,45 @@ def _ghosts(field: Field, args: Sequence[Tensor], before: Tensor, after: Tensor,
     return torch.cat(found).reshape(after.shape)
 
 
+class _Found(torch.autograd.Function):
+    """What is looked for element by element, without a gradient; ``vmap`` must not look into it."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        return None
+
+
+class _Branches(_Found):
+    """:func:`_branches`."""
+
+    @staticmethod
+    def forward(field: Field, K: int, n_grid: int, *args: Tensor) -> tuple[Tensor, Tensor]:
+        return _branches(field, args, K, n_grid)
+
+    vmap = staticmethod(each_example(lambda *args: _Branches.apply(*args)))
+
+
+class _Ghosts(_Found):
+    """:func:`_ghosts`."""
+
+    @staticmethod
+    def forward(field: Field, n_grid: int, before: Tensor, after: Tensor, *args: Tensor) -> tuple[Tensor]:
+        return (_ghosts(field, args, before, after, n_grid),)
+
+    vmap = staticmethod(each_example(lambda *args: _Ghosts.apply(*args)))
+
+
 class _Choice(torch.autograd.Function):
     """Zeros ``[B, T, N]`` whose gradient is that of the choice of branch, see :func:`branch_scan`."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
-        ctx: Any,
         margin: Tensor,
         passed: Tensor,
         stable: Tensor,
@@ -163,9 +197,12 @@ class _Choice(torch.autograd.Function):
         onward: Tensor,
         alpha_surr: float,
     ) -> Tensor:
-        ctx.save_for_backward(margin, passed, stable, maps, branch, ghost, onward)
-        ctx.alpha_surr = alpha_surr
         return torch.zeros_like(stable[..., 0])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        *tensors, ctx.alpha_surr = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

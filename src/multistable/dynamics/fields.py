@@ -70,6 +70,8 @@ class Field:
         if self.derivative is not None:
             return self.derivative(h, *args).detach()
         shape = torch.broadcast_shapes(h.shape, *(x.shape for x in args))
+        if torch._C._are_functorch_transforms_active():  # which know no gradient but their own
+            return torch.func.grad(lambda h: self.function(h, *args).sum())(h.detach().expand(shape)).detach()
         with torch.inference_mode(False), torch.enable_grad():
             h = h.detach().expand(shape).clone().requires_grad_()
             args = tuple(x.clone() if x.is_inference() else x.detach() for x in args)  # autograd saves no such tensor

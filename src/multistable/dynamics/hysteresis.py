@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from multistable.ops.library import each_example
 from multistable.ops.precision import wide
 from multistable.surrogate import derivative
 
-__all__ = ["folds", "hysteresis_scan", "roots"]
+__all__ = ["check_backend", "folds", "hysteresis_scan", "roots"]
 
 # Halley steps that take the start of `_upper` to the last digits, whatever x and beta (tests/test_hysteresis.py).
 _STEPS = {torch.float32: 2, torch.float64: 4}
@@ -162,15 +162,21 @@ def hysteresis_scan(
     and, where the bit is written, ``G_t / (1 + (alpha_surr pi x_t)^2)``. Here ``dx_c/dbeta = h_c``. The bit of h0,
     ``h0 >= 0``, receives ``1 / (1 + (alpha_surr pi h0)^2)``, and a state of zero has none.
     """
-    return _Hysteresis.apply(x, beta, h0, reset, alpha_surr, max_gain, backend)
+    check_backend(backend)
+    return _Hysteresis.apply(x, beta, h0, reset, alpha_surr, max_gain, backend)[0]
+
+
+def check_backend(backend: str) -> None:
+    """Refuse the definition of the latch, a loop that autograd differentiates: the gradient here is written by hand."""
+    if backend == "reference":
+        raise ValueError("backend must be auto or one with a gradient of its own for this unit, got 'reference'")
 
 
 class _Hysteresis(torch.autograd.Function):
-    """:func:`hysteresis_scan` with its gradient, both block by block."""
+    """:func:`hysteresis_scan` and what its gradient needs: the gap between the branches, the latch that chooses."""
 
     @staticmethod
     def forward(
-        ctx: Any,
         x: Tensor,
         beta: Tensor,
         h0: Tensor | None,
@@ -178,11 +184,10 @@ class _Hysteresis(torch.autograd.Function):
         alpha_surr: float | None,
         max_gain: float,
         backend: str,
-    ) -> Tensor:
+    ) -> tuple[Tensor, ...]:
         upper, lower, write, value = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(4))
         two = torch.empty_like(upper, dtype=torch.bool)
         start = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype).abs()
-        bit = None if h0 is None else (h0 >= 0).to(x.dtype)
 
         def fill(b: slice, t: slice) -> None:
             if t.start == 0:
@@ -194,26 +199,57 @@ class _Hysteresis(torch.autograd.Function):
             _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
 
         _for_blocks(x, fill)
-        bits, _ = torch.ops.multistable.latch_scan(write, value, bit, None, False, backend)
+        bits, _ = torch.ops.multistable.latch_scan(write, value, _bit(h0, x), None, False, backend)
         h = torch.lerp(lower, upper, bits)  # selects, and a bit of NaN shows
         gap = upper.sub_(lower).masked_fill_(two.logical_not_(), 0)  # with one branch the bit is not read
-        ctx.save_for_backward(x, beta, h0, bit, reset, h, gap, write, value, bits)
-        ctx.options = alpha_surr, max_gain, backend
-        return h
+        return h, gap, write, value, bits
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, beta, h0, bit, reset, h, gap, write, value, bits = ctx.saved_tensors
-        alpha_surr, max_gain, backend = ctx.options
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:4], *output)
+        ctx.options = inputs[4:]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grads[0] is None:
+            return (None,) * 7
+        found = _HysteresisBackward.apply(grads[0], *ctx.saved_tensors, *ctx.options)
+        wanted = (grad if needed else None for grad, needed in zip(found, ctx.needs_input_grad, strict=False))
+        return *wanted, None, None, None, None
+
+    vmap = staticmethod(each_example(lambda *args: _Hysteresis.apply(*args)))
+
+
+class _HysteresisBackward(torch.autograd.Function):
+    """The gradients of x, beta and h0, as a function of its own: a second derivative is refused, ``vmap`` is a loop."""
+
+    @staticmethod
+    def forward(
+        grad: Tensor,
+        x: Tensor,
+        beta: Tensor,
+        h0: Tensor | None,
+        reset: Tensor | None,
+        h: Tensor,
+        gap: Tensor,
+        write: Tensor,
+        value: Tensor,
+        bits: Tensor,
+        alpha_surr: float | None,
+        max_gain: float,
+        backend: str,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         to_gate = to_value = None
-        grad_h0 = None if h0 is None else torch.zeros_like(h0)
+        grad_h0 = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else torch.zeros_like(h0)
         if alpha_surr is not None:
             to_gate, to_value, to_start = torch.ops.multistable.latch_scan_backward(
-                grad * gap, None, write, value, bit, None, bits, False, backend
+                grad * gap, None, write, value, _bit(h0, x), None, bits, False, backend
             )
-            grad_h0 = None if h0 is None else (to_start * derivative(h0, alpha_surr)).to(h0.dtype)
-            if h0 is None and x.shape[1]:
+            if h0 is not None:
+                grad_h0 = (to_start * derivative(h0, alpha_surr)).to(h0.dtype)
+            elif x.shape[1]:
                 to_gate[:, 0] = 0  # nothing was there to be kept
             if reset is not None:
                 to_gate.masked_fill_(reset[..., None], 0)
@@ -225,28 +261,47 @@ class _Hysteresis(torch.autograd.Function):
             _fill_gradients(*inputs, choice, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
 
         _for_blocks(x, fill)
-        return grad_x, grad_beta, grad_h0, None, None, None, None
+        return grad_x, grad_beta, grad_h0
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise RuntimeError("the hysteresis scan has no second derivative")
+
+    vmap = staticmethod(each_example(lambda *args: _HysteresisBackward.apply(*args)))
+
+
+def _bit(h0: Tensor | None, x: Tensor) -> Tensor | None:
+    """The bit with which the latch starts, in the dtype of ``x``."""
+    return None if h0 is None else (h0 >= 0).to(x.dtype)
 
 
 def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
-    """Call ``fill`` for slices of batch and time that cover ``x [B, T, N]``, time running forward."""
+    """Call ``fill`` for slices of batch and time that cover ``x [B, T, N]``, time running forward.
+
+    A compiler gets one block: it cuts work itself, and a loop would fix B and T and be unrolled, 140 operations each.
+    """
     B, T, N = x.shape
+    if torch.compiler.is_compiling():
+        return fill(slice(0, B), slice(0, T))
     size = max(1, _BLOCK.get(x.device.type, _BLOCK_ELSEWHERE) // max(N, 1))  # rows of N
     steps = max(1, min(T, size))
     many = max(1, size // steps)
 
-    @torch.no_grad()
     def fill_sequences(b: int) -> None:
         for t in range(0, T, steps):
             fill(slice(b, b + many), slice(t, t + steps))
 
     threads = torch.get_num_threads() if x.device.type == "cpu" and x.numel() > size * N else 1
-    if threads == 1 or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # the mode is per thread
+    if threads == 1 or torch.is_inference_mode_enabled():  # the mode is per thread
         for b in range(0, B, many):
             fill_sequences(b)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fill_sequences, range(0, B, many)))
+            list(pool.map(torch.no_grad()(fill_sequences), range(0, B, many)))  # per thread, too
 
 
 def _fill_branches(

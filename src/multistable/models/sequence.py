@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
 
 from multistable.cells import BMRU
 from multistable.cells.sequences import Steps, check_input
@@ -34,6 +35,12 @@ class ModelState(NamedTuple):
 
     def to(self, device: torch.device | str) -> "ModelState":
         return self.map(lambda x: x.to(device))
+
+
+# torch.export.save needs a name for it, and names this function as the way to give one; torch.load and
+# torch.export.load read only what was said to be safe.
+_register_namedtuple(ModelState, serialized_type_name="multistable.ModelState")
+torch.serialization.add_safe_globals([ModelState])
 
 
 class Head(nn.Module):

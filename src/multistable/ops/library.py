@@ -114,18 +114,25 @@ _compute: dict[str, Callable] = {}
 def _function(name: str, setup: Callable, differentiate: Callable) -> type[torch.autograd.Function]:
     """The operator ``name`` for ``torch.func``: ``vmap`` calls it once per example."""
 
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        return getattr(torch.ops.multistable, name)(*args)
+
+    vmap = each_example(lambda *args: call(name, *args))
+    return _autograd(f"_{name}", forward=forward, setup_context=setup, backward=differentiate, vmap=vmap)
+
+
+def each_example(function: Callable[..., tuple[Tensor, ...]]) -> Callable:
+    """The rule by which ``vmap`` calls ``function`` once per example, for the ``vmap`` of an autograd function."""
+
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         each = [
-            call(name, *(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims, strict=True)))
+            function(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims, strict=True)))
             for i in range(info.batch_size)
         ]
         outputs = tuple(torch.stack(found) for found in zip(*each, strict=True))
         return outputs, (0,) * len(outputs)
 
-    def forward(*args: Any) -> tuple[Tensor, ...]:
-        return getattr(torch.ops.multistable, name)(*args)
-
-    return _autograd(f"_{name}", forward=forward, setup_context=setup, backward=differentiate, vmap=vmap)
+    return vmap
 
 
 def _autograd(name: str, **members: Callable) -> type[torch.autograd.Function]:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from multistable.files import whole_file
 from multistable.one_sentence import one_sentence
 from multistable.paper import store
 from multistable.paper.experiments import FIGURES as EXPERIMENTS
@@ -96,7 +97,8 @@ def figure(
         for each in PICTURES if name == "all" else [name]:
             picture = PICTURES[each].draw(records, scale)
             for kind in ("svg", "png"):
-                picture.savefig(out / f"{each}.{kind}", dpi=160)
+                with whole_file(out / f"{each}.{kind}") as part:
+                    picture.savefig(part, dpi=160, format=kind)
             typer.echo(f"{out / each}.svg, .png")
 
 

@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from multistable.files import write_atomically
+from multistable.files import check_writable, write_atomically
 from multistable.machine import describe
 from multistable.page import commit_of, fill, machine_rows, table
 from multistable.page.pictures import embed
@@ -41,9 +41,7 @@ def write(
     records: Sequence[Record], out: Path, scale: Scale = "paper", tell: Callable[[str], None] = lambda words: None
 ) -> Path:
     """Measure, draw, and write the page; ``tell`` hears what is being done."""
-    if out.is_dir():
-        raise ValueError(f"--out must be a file, such as report.html, but {out} is a folder")
-    out.parent.mkdir(parents=True, exist_ok=True)  # to fail now, and not after half a minute of measuring
+    check_writable("--out", out)  # to fail now, and not after half a minute of measuring
     page = make(records, measure(records, lambda claim: tell(f"claim {claim.id}")), scale, tell)
     write_atomically(out, page.encode())
     return out

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from multistable.files import write_atomically
+from multistable.files import check_writable, write_atomically
 from multistable.models import SequenceModel
 from multistable.paper import store
 from multistable.paper.experiments import Experiment, plan
@@ -88,6 +88,8 @@ def reproduce(
     missing = [each for each in experiments if not is_done(each, known)]
     summary = Summary(len(experiments), len(experiments) - len(missing))
     say(f"{summary.planned} experiments at scale {scale}: {summary.done} are there, {len(missing)} to compute")
+    if missing:
+        check_writable("results", Path(results) / f"{scale}.json")  # before the first run, not behind it
     sweep = Sweep(scale, Path(out), Path(results), options, say, summary)
     for number, experiment in enumerate(missing, start=1):
         if experiment.data in summary.skipped:

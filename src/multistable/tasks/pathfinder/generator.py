@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from multistable.tasks.pathfinder.glyphs import disc, disc_class, disc_classes
 from multistable.tasks.pathfinder.kernels import place
-from multistable.tasks.pathfinder.settings import Settings
+from multistable.tasks.pathfinder.settings import Settings, check_seed
 from multistable.tasks.pathfinder.strokes import Glyphs, Strokes
 from multistable.tasks.pathfinder.tables import Tables, tables
 
@@ -42,6 +42,7 @@ def draw(s: Settings, seed: int, batch: int, count: int) -> Strokes:
     >>> render(glyphs(settings("easy")), draw(settings("easy"), seed=0, batch=0, count=2)).shape
     (2, 32, 32)
     """
+    check_seed(seed)
     kit = _kit(s)
     rng = np.random.default_rng([seed, batch])
     images = [_draw_one(s, kit, rng) for _ in range(count)]

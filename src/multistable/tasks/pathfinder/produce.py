@@ -16,7 +16,7 @@ from typing import Protocol
 from multistable.files import whole_file
 from multistable.tasks.pathfinder import compact, lra
 from multistable.tasks.pathfinder.compact import Origin
-from multistable.tasks.pathfinder.settings import FOLDERS
+from multistable.tasks.pathfinder.settings import FOLDERS, check_seed
 from multistable.tasks.pathfinder.strokes import join, render
 
 __all__ = ["CompactStore", "FolderStore", "Store", "produce", "store_for"]
@@ -49,6 +49,7 @@ def produce(store: Store, origin: Origin, *, jobs: int = 1) -> Iterator[int]:
         raise ValueError(f"count is {origin.count}, expected 1 or more")
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, expected 1 or more")
+    check_seed(origin.seed)  # before a file says that the images are of this seed
     if not store.begin(origin):
         yield origin.count
         return

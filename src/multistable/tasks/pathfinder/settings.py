@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-__all__ = ["FOLDERS", "LEVELS", "SIZES", "Settings", "settings"]
+__all__ = ["FOLDERS", "LEVELS", "SIZES", "Settings", "check_seed", "settings"]
 
 FOLDERS = {"easy": "curv_baseline", "intermediate": "curv_contour_length_9", "hard": "curv_contour_length_14"}
 """Name of a level's folder in the LRA release."""
@@ -80,6 +80,11 @@ SIZES = {
         "paddle_contrast": 1.0,
     },
 }
+
+
+def check_seed(seed: int) -> None:
+    if seed < 0:
+        raise ValueError(f"seed is {seed}, expected 0 or more")
 
 
 def settings(level: str = "hard", *, size: int = 32, distractors: int | None = None) -> Settings:
