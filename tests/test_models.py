@@ -16,6 +16,7 @@ from multistable.models.block import Timesteps
 from multistable.models.build import build_cell
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
+from multistable.models.sequence import Head
 
 B, T = 3, 11
 BASE = ModelConfig(
@@ -119,6 +120,15 @@ def test_poolings_agree(cell, bidirectional, lengths):
         other.load_state_dict(model.state_dict())
         y, _ = other(x, lengths=lengths)
         assert_close(y, value)
+
+
+def test_a_mean_over_valid_steps_does_not_overflow():
+    """In float16 the sum of 1,000 steps of 100 would, their mean does not."""
+    head = Head(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)).half()
+    for layer in (head.fc1, head.fc2):
+        torch.nn.init.ones_(layer.weight), torch.nn.init.zeros_(layer.bias)
+    x = torch.full((1, 1000, 1), 100.0).half()
+    assert head.mean(x, torch.ones_like(x, dtype=torch.bool)).tolist() == head.mean(x, None).tolist() == [[100.0]]
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
