@@ -385,6 +385,13 @@ def test_refusals_say_why():
         ClockedRNN(brc(), D, N, n_clock=[1, 2])
     with pytest.raises(ValueError, match="n_clock must be finite"):
         ClockedRNN(nbrc(), D, N, n_clock=math.inf)
+    for make in (lambda **options: MRU(brc(), D, N, **options), lambda **options: ClockedRNN(brc(), D, N, **options)):
+        with pytest.raises(ValueError, match="max_branches must be a positive integer, got 0"):
+            make(max_branches=0)
+    with pytest.raises(ValueError, match="n_grid must be a positive integer, got 0"):
+        MRU(brc(), D, N, n_grid=0)
+    with pytest.raises(ValueError, match="n_grid must be a positive integer, got 0"):
+        branch_scan(brc(), (x,) * 5, n_grid=0)
     with pytest.raises(ValueError, match="drives must name the arguments"):
         Field(lambda h, x: h, drives={"u": 0.0})
     with pytest.raises(ValueError, match="constants must be the last arguments"):
