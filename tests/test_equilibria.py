@@ -241,3 +241,10 @@ def test_gain_is_bounded_at_a_fold():
     (bounded,) = torch.autograd.grad(implicit(simplified_brc(), h_c, x, beta, max_gain=10), x)
     assert unbounded.abs() > 1e6
     assert bounded.abs() <= 10 * (1 - h_c.item() ** 2) + 1e-12
+
+
+def test_the_value_at_a_fold_is_finite():
+    """There df/dh = 1 to the last bit: an infinite gain would make NaN of the difference of nothing beside it."""
+    h, x, beta = (torch.zeros((), dtype=torch.float64) for _ in range(3))
+    assert simplified_brc().slope(h, x, beta) == 1
+    assert implicit(simplified_brc(), h, x, beta) == 0
