@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from multistable import BRC, MRU, NBRC, ClockedRNN, HysteresisMRU
-from multistable.dynamics import Field, brc, equilibria, linear, nbrc, simplified_brc
+from multistable.dynamics import Field, Linear, brc, equilibria, linear, nbrc, simplified_brc
 from multistable.dynamics.branches import associative_scan, branch_scan, compose, prepend
 from multistable.dynamics.hysteresis import folds, hysteresis_scan
 from multistable.surrogate import derivative
@@ -367,6 +367,16 @@ def test_an_mru_takes_any_input_of_the_simplified_brc():
     cell, x = MRU(simplified_brc(), D, N, batch_first=True), 10 * torch.randn(2, 30, D)
     assert (x @ cell.weight_ih_l0[N:].mT + cell.bias_ih_l0[N:]).min() < -3
     assert cell(x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("a", [1.0, 0.9, -1.0, 0.0])
+def test_iterations_of_a_linear_field_are_their_sum(a):
+    """Where 1 - a is zero too, and with its gradient: 1 + a + a^2 has the slope 1 + 2 a."""
+    a = torch.tensor(a, dtype=torch.float64, requires_grad=True)
+    p, q = Linear.iterated(3, a)
+    assert_close(p, a**3)
+    assert_close(q, 1 + a + a**2)
+    assert_close(torch.autograd.grad(q, a)[0], 1 + 2 * a)
 
 
 def test_refusals_say_why():
