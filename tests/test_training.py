@@ -14,7 +14,7 @@ from multistable.tasks import CopyFirst, Samples
 from multistable.training import NonFiniteLossError, Schedule, train_run
 from multistable.training.diagnose import first_bad_layer
 from multistable.training.evaluate import Evaluator, evaluate_stream
-from multistable.training.loop import worth_compiling
+from multistable.training.loop import Training, worth_compiling
 from multistable.training.optim import build_optimizer
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -204,6 +204,23 @@ def test_a_stream_equals_the_whole_sequence(length):
 
     found = evaluate_stream(Wide(length=length), model, length, samples=5, seed=0, batch_size=2)
     assert found.loss == pytest.approx(float(task.losses(output, target).mean()), rel=1e-6)
+
+
+def test_a_stream_leaves_the_model_as_it_was():
+    """It is read in evaluation mode, though the model is in training."""
+    run = copy_first_run(dropout=0.5)
+    model = build_model(run.model).train()
+    found = [evaluate_stream(run.task, model, 20, 3, 0) for _ in range(2)]
+    assert found[0] == found[1]
+    assert model.training
+
+
+def test_dropout_differs_between_processes(tmp_path):
+    drawn = []
+    for rank in (0, 1):
+        Training(copy_first_run(), tmp_path, QUIET, Processes(torch.device("cpu"), rank)).seed_step()
+        drawn.append(torch.rand(5).tolist())
+    assert drawn[0] != drawn[1]
 
 
 def test_bfloat16_trains_too(tmp_path):
