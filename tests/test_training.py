@@ -11,7 +11,7 @@ from multistable.models import SequenceModel, build_model
 from multistable.models.norm import BatchNorm
 from multistable.paper.experiments import plan
 from multistable.tasks import CopyFirst, Samples
-from multistable.training import NonFiniteLossError, Schedule, train_run
+from multistable.training import NonFiniteLossError, Schedule, checkpoint, train_run
 from multistable.training.diagnose import first_bad_layer
 from multistable.training.evaluate import Evaluator, evaluate_stream
 from multistable.training.loop import Training, worth_compiling
@@ -142,6 +142,16 @@ def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path):
     with pytest.raises(NonFiniteLossError, match=r"in epoch 1, step 2: first in the layer \S+ \(\w+\)"):
         train_run(run, tmp_path, QUIET)
     assert not (folder_of(run, tmp_path) / "last.safetensors").exists()
+
+
+def test_no_state_with_a_bad_loss_is_saved(tmp_path):
+    """A checkpoint after every step: the last one is that before the bad step, and leads there again."""
+    run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
+    for _ in range(2):
+        with pytest.raises(NonFiniteLossError, match="in epoch 1, step 2"):
+            train_run(run, tmp_path, replace(QUIET, checkpoint_seconds=0))
+        _, info = checkpoint.load(folder_of(run, tmp_path) / "last.safetensors")
+        assert (info["epoch"], info["step"]) == (0, 1)
 
 
 def test_the_first_bad_layer_is_named():
