@@ -71,7 +71,8 @@ def test_same_seed_same_samples_and_no_sample_twice():
 
 
 def test_streams_of_other_lengths_seeds_and_sizes_are_other_streams():
-    draws = [CopyFirst().stream(*words)[0][:4] for words in ((10, 4, 0), (11, 4, 0), (10, 5, 0), (10, 4, 1), (10, 4, 0))]
+    words = (10, 4, 0), (11, 4, 0), (10, 5, 0), (10, 4, 1), (10, 4, 0)
+    draws = [CopyFirst().stream(*each)[0][:4] for each in words]
     assert torch.equal(draws[0], draws[-1])
     assert len({tuple(target.tolist()) for target in draws}) == 4
 

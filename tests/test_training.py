@@ -11,6 +11,7 @@ from multistable.models import SequenceModel, build_model
 from multistable.models.norm import BatchNorm
 from multistable.paper.experiments import plan
 from multistable.tasks import CopyFirst, Samples
+from multistable.tasks.base import Classification
 from multistable.training import NonFiniteLossError, Schedule, checkpoint, train_run
 from multistable.training.diagnose import first_bad_layer
 from multistable.training.evaluate import Evaluator, evaluate_stream
@@ -184,6 +185,37 @@ def test_from_the_first_bad_loss_on_no_parameter_changes():
     assert not step([10, 11, 12, 13, 14])
     assert int(stepper.bad_step) == 1
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+class FirstIsPositive(Classification):
+    """Copy-first-input as a question."""
+
+    def samples(self, split, seed, device="cpu"):
+        found = CopyFirst(8, test_samples=50).samples(split, seed, device)
+        return Samples(found.stored, (found.target > 0).long())
+
+    def inputs(self, stored):
+        return CopyFirst().inputs(stored)
+
+
+def test_losses_of_bfloat16_models_are_not_rounded():
+    """The model rounds, what measures it does not: in training and in evaluation."""
+    task, run = FirstIsPositive(), copy_first_run(("lru", "bmru"))
+    model = build_model(replace(run.model, d_output=2))
+    data = task.samples("test", 0)
+
+    def expected():
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            output, _ = model(task.inputs(data.stored))
+        return task.losses(output.float(), data.target).mean().item()
+
+    stepper = Stepper(task, model, build_optimizer(model, run.decay), data, len(data), "bfloat16", ALONE)
+    wanted = expected()
+    stepper(torch.arange(len(data)), 1e-3)
+    assert stepper.totals[0].item() == pytest.approx(wanted, rel=1e-6)
+    found = Evaluator(task, model, len(data), "bfloat16", ALONE)(data)
+    model.eval()
+    assert found.loss == pytest.approx(expected(), rel=1e-6)
 
 
 @pytest.mark.parametrize("samples", [3, 40])
