@@ -64,15 +64,16 @@ def test_bmru_scan_in_two_python_threads_at_once(whose):
 
 def test_all_threads_are_called_at_once(whose):
     together = threading.Barrier(3, timeout=10)
-    names = []
+    called = []
 
     def function():
         together.wait()
-        names.append(threading.get_ident())
+        called.append((threading.get_ident(), threading.current_thread().name))
 
     team.call_together(function, 3)
-    assert len(set(names)) == 3
-    assert threading.get_ident() in names
+    assert len(set(called)) == 3
+    assert threading.get_ident() in dict(called)
+    assert sum(name.startswith("multistable") for _, name in called) == (2 if whose == "pool" else 0)
 
 
 def test_an_error_in_any_thread_is_raised(whose):

@@ -122,6 +122,16 @@ def test_poolings_agree(cell, bidirectional, lengths):
         assert_close(y, value)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["forward", "both"])
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_a_sequence_of_padding_disturbs_no_other(pooling, bidirectional):
+    model, x = make(pooling=pooling, bidirectional=bidirectional), random_input()
+    y, _ = model(x, lengths=torch.tensor([T, 0, 4]))
+    expected, _ = model(x, lengths=torch.tensor([T, 1, 4]))
+    assert_close(y[[0, 2]], expected[[0, 2]])
+    assert y.isfinite().all()
+
+
 def test_a_mean_over_valid_steps_does_not_overflow():
     """In float16 the sum of 1,000 steps of 100 would, their mean does not."""
     head = Head(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)).half()
