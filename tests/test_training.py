@@ -257,6 +257,14 @@ def test_a_stream_leaves_the_model_as_it_was():
     assert model.training
 
 
+def test_a_score_of_nan_is_never_the_best(tmp_path):
+    training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
+    assert not training.is_best(math.nan)
+    assert training.is_best(0.5)
+    training.best = {"epoch": 1, "score": 0.5}
+    assert [training.is_best(score) for score in (math.nan, 0.6, 0.5, 0.4)] == [False, False, False, True]
+
+
 def test_dropout_differs_between_processes(tmp_path):
     drawn = []
     for rank in (0, 1):
