@@ -209,6 +209,14 @@ def test_dropout_acts_between_layers_only():
     assert torch.equal(double(x)[0], double(x)[0])
 
 
+def test_dropout_of_a_step_is_that_of_a_sequence():
+    """A probability of 1 leaves nothing to chance: the second layer sees zeros."""
+    rnn, x = BMRU(3, 50, num_layers=2, dropout=1.0, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    assert torch.equal(rnn.step(x)[0], rnn(x[None])[0][0])
+    assert not torch.equal(rnn.step(x)[0], rnn.eval().step(x)[0])
+    assert torch.equal(rnn.step(x)[0], rnn(x[None])[0][0])
+
+
 def test_state_dict_round_trip_and_deepcopy(tmp_path):
     rnn, x = BMRU(3, 5, num_layers=2, bidirectional=True), torch.randn(7, 4, 3)
     expected = rnn(x)[0]

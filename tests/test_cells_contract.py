@@ -277,8 +277,10 @@ def test_half_precision_autocast(name):
     x = random_batch(cell)[0].float()
     expected, _ = cell(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        output, _ = cell(x)
+        output, h_n = cell(x)
         output.float().sum().backward()
+        step, state = cell.step(x[:, 0])
+    assert (step.dtype, state.dtype) == (output.dtype, h_n.dtype)
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.dtype == p.dtype for p in cell.parameters())
     near = (output.float() - expected).abs() < 0.1 * expected.abs().clamp(min=1)
     assert near.double().mean() > 0.9  # a bistable unit may flip

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -63,15 +64,16 @@ def test_bmru_scan_in_two_python_threads_at_once(whose):
 
 def test_all_threads_are_called_at_once(whose):
     together = threading.Barrier(3, timeout=10)
-    names = []
+    called = []
 
     def function():
         together.wait()
-        names.append(threading.get_ident())
+        called.append((threading.get_ident(), threading.current_thread().name))
 
     team.call_together(function, 3)
-    assert len(set(names)) == 3
-    assert threading.get_ident() in names
+    assert len(set(called)) == 3
+    assert threading.get_ident() in dict(called)
+    assert sum(name.startswith("multistable") for _, name in called) == (2 if whose == "pool" else 0)
 
 
 def test_an_error_in_any_thread_is_raised(whose):
@@ -84,6 +86,22 @@ def test_an_error_in_any_thread_is_raised(whose):
 
     with pytest.raises(OverflowError, match="in the other thread"):
         team.call_together(function, 2)
+
+
+def test_an_error_here_waits_for_the_others(whose):
+    """Or they would go on in memory that is no longer theirs."""
+    mine, together, ended = threading.get_ident(), threading.Barrier(2, timeout=10), []
+
+    def function():
+        together.wait()
+        if threading.get_ident() == mine:
+            raise OverflowError("in this thread")
+        time.sleep(0.05)
+        ended.append(True)
+
+    with pytest.raises(OverflowError, match="in this thread"):
+        team.call_together(function, 2)
+    assert ended == [True]
 
 
 @pytest.mark.skipif(not torch.backends.openmp.is_available() or sys.platform != "linux", reason="no OpenMP of GNU's")

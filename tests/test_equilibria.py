@@ -1,5 +1,6 @@
 """Equilibria, bifurcation diagrams and implicit gradients against iteration, unrolling and differences. In float64."""
 
+import importlib
 import math
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from multistable.dynamics import (
     nbrc,
     simplified_brc,
 )
+from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.hysteresis import folds
 
 
@@ -241,3 +243,32 @@ def test_gain_is_bounded_at_a_fold():
     (bounded,) = torch.autograd.grad(implicit(simplified_brc(), h_c, x, beta, max_gain=10), x)
     assert unbounded.abs() > 1e6
     assert bounded.abs() <= 10 * (1 - h_c.item() ** 2) + 1e-12
+
+
+def test_an_equilibrium_has_no_gradient_but_that_of_the_arguments():
+    h, x, beta = (torch.tensor(0.5, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    to_h, to_x = torch.autograd.grad(implicit(simplified_brc(), h, x, beta), (h, x), allow_unused=True)
+    assert to_h is None
+    assert to_x is not None
+
+
+def test_the_value_at_a_fold_is_finite():
+    """There df/dh = 1 to the last bit: an infinite gain would make NaN of the difference of nothing beside it."""
+    h, x, beta = (torch.zeros((), dtype=torch.float64) for _ in range(3))
+    assert simplified_brc().slope(h, x, beta) == 1
+    assert implicit(simplified_brc(), h, x, beta) == 0
+
+
+def test_chunks_of_elements_change_nothing(monkeypatch):
+    """Neither of the roots nor of the states and gradients that come from them."""
+    x, beta = (2 * torch.randn(2, 15, 3, dtype=torch.float64) for _ in range(2))
+    found = []
+    for size in (1 << 15, 7):
+        for name in ("equilibria", "branches"):  # by name, because a function has that of its module
+            monkeypatch.setattr(importlib.import_module(f"multistable.dynamics.{name}"), "_CHUNK", size)
+        leaf = x.clone().requires_grad_()
+        h = branch_scan(simplified_brc(), (leaf, beta), alpha_surr=1.0)
+        (grad,) = torch.autograd.grad(h.square().sum(), leaf)
+        found.append((equilibria(simplified_brc(), x, beta).h.nan_to_num(9.0), h, grad))
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-12, atol=1e-12)

@@ -166,6 +166,7 @@ def test_bmru_refuses_constructor_arguments(options, message):
         ({"reset": torch.zeros(7, 2, dtype=torch.bool, device="meta")}, r"reset must be on cpu .*, got meta"),
         ({"lengths": torch.tensor([1, 2, 3])}, r"lengths must be 2 integers \(one per sequence\), got .* \[3\]"),
         ({"lengths": torch.tensor([1.0, 2.0])}, r"lengths must be 2 integers .* torch.float32"),
+        ({"lengths": torch.tensor([True, False])}, r"lengths must be 2 integers .* torch.bool"),
         ({"lengths": torch.tensor([1, 8])}, r"lengths must lie between 0 and T = 7, got \[1, 8\]"),
         ({"lengths": torch.tensor([-1, 7])}, r"lengths must lie between 0 and T = 7, got \[-1, 7\]"),
         ({"input": torch.zeros(7, 3), "lengths": torch.tensor([7])}, r"lengths needs batched input"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from multistable import BRC, MRU, NBRC, ClockedRNN, HysteresisMRU
-from multistable.dynamics import Field, brc, equilibria, linear, nbrc, simplified_brc
+from multistable.dynamics import Field, Linear, brc, equilibria, linear, nbrc, simplified_brc
 from multistable.dynamics.branches import associative_scan, branch_scan, compose, prepend
 from multistable.dynamics.hysteresis import folds, hysteresis_scan
 from multistable.surrogate import derivative
@@ -369,6 +369,16 @@ def test_an_mru_takes_any_input_of_the_simplified_brc():
     assert cell(x)[0].isfinite().all()
 
 
+@pytest.mark.parametrize("a", [1.0, 0.9, -1.0, 0.0])
+def test_iterations_of_a_linear_field_are_their_sum(a):
+    """Where 1 - a is zero too, and with its gradient: 1 + a + a^2 has the slope 1 + 2 a."""
+    a = torch.tensor(a, dtype=torch.float64, requires_grad=True)
+    p, q = Linear.iterated(3, a)
+    assert_close(p, a**3)
+    assert_close(q, 1 + a + a**2)
+    assert_close(torch.autograd.grad(q, a)[0], 1 + 2 * a)
+
+
 def test_refusals_say_why():
     x = torch.zeros(1, 2, 1)
     with pytest.raises(ValueError, match="field has 3 stable branches, max_branches is 2"):
@@ -385,6 +395,13 @@ def test_refusals_say_why():
         ClockedRNN(brc(), D, N, n_clock=[1, 2])
     with pytest.raises(ValueError, match="n_clock must be finite"):
         ClockedRNN(nbrc(), D, N, n_clock=math.inf)
+    for make in (lambda **options: MRU(brc(), D, N, **options), lambda **options: ClockedRNN(brc(), D, N, **options)):
+        with pytest.raises(ValueError, match="max_branches must be a positive integer, got 0"):
+            make(max_branches=0)
+    with pytest.raises(ValueError, match="n_grid must be a positive integer, got 0"):
+        MRU(brc(), D, N, n_grid=0)
+    with pytest.raises(ValueError, match="n_grid must be a positive integer, got 0"):
+        branch_scan(brc(), (x,) * 5, n_grid=0)
     with pytest.raises(ValueError, match="drives must name the arguments"):
         Field(lambda h, x: h, drives={"u": 0.0})
     with pytest.raises(ValueError, match="constants must be the last arguments"):

@@ -264,6 +264,15 @@ def test_other_backends_are_not_fused(small_tiles, backend) -> None:
     assert not fused.fusible(torch.zeros(9, 9, 4), weight, backend)
 
 
+def test_one_tile_is_not_fused(small_tiles) -> None:
+    """10 rows of 18 float32 fill it; sequences are counted as well as steps."""
+    weight = torch.zeros(18, 4)
+    assert not fused.fusible(torch.zeros(1, 10, 4), weight, "auto")
+    assert not fused.fusible(torch.zeros(2, 5, 4), weight, "auto")
+    assert fused.fusible(torch.zeros(1, 11, 4), weight, "auto")
+    assert fused.fusible(torch.zeros(4, 3, 4), weight, "auto")
+
+
 def test_what_the_function_does_not_know_is_not_fused(small_tiles) -> None:
     """Half precision, mixed dtypes, autocast, transforms, fake and other tensors that are not on the CPU."""
     x, weight = torch.zeros(9, 9, 4), torch.zeros(18, 4)

@@ -166,6 +166,8 @@ def test_blocks_and_threads_change_nothing(monkeypatch, threads):
     assert torch.equal(cut, whole)
     for grad, other in zip(torch.autograd.grad(cut, (x, beta), weights), expected, strict=True):
         assert torch.equal(grad, other)
+    with torch.inference_mode():  # whose tensors other threads may not change
+        assert torch.equal(hysteresis_scan(x, beta), whole)
 
 
 def test_no_operation_is_repeated_for_each_timestep(monkeypatch):

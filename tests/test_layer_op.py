@@ -114,6 +114,13 @@ def test_bmru_layer_last_state_shares_no_memory_with_the_states(backend):
     inputs = layer_inputs(torch.float32, time_major=False, reverse=False)
     h, h_last = bmru_layer(**inputs, backend=backend)
     before = h[:, -1].clone()
-    if backend != "reference":
-        h_last.zero_()
-        assert torch.equal(h[:, -1], before)
+    h_last.zero_()
+    assert torch.equal(h[:, -1], before)
+
+
+@every_backend
+def test_last_state_of_no_steps_shares_no_memory_with_the_first(backend):
+    inputs = layer_inputs(torch.float32, shape=(2, 0, 3), time_major=False, reverse=False)
+    _, h_last = bmru_layer(**inputs, backend=backend)
+    h_last.zero_()
+    assert inputs["h0"].all()

@@ -53,6 +53,15 @@ def test_a_state_is_saved_and_loaded_by_torch(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(loaded.cells, state.cells, strict=True))
 
 
+def test_weights_in_another_layout_are_saved_all_the_same(tmp_path):
+    model = make(ModelConfig(("bmru",), d_input=2, d_output=3, d_model=8, d_state=6))
+    weight = model.head.fc1.weight
+    weight.data = weight.data.t().contiguous().t()
+    assert not weight.is_contiguous()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(SequenceModel.from_pretrained(tmp_path).head.fc1.weight, weight)
+
+
 def test_loaded_models_train(tmp_path):
     make().save_pretrained(tmp_path)
     loaded = SequenceModel.from_pretrained(tmp_path).train()

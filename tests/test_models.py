@@ -16,6 +16,7 @@ from multistable.models.block import Timesteps
 from multistable.models.build import build_cell
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
+from multistable.models.sequence import Head
 
 B, T = 3, 11
 BASE = ModelConfig(
@@ -119,6 +120,25 @@ def test_poolings_agree(cell, bidirectional, lengths):
         other.load_state_dict(model.state_dict())
         y, _ = other(x, lengths=lengths)
         assert_close(y, value)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["forward", "both"])
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_a_sequence_of_padding_disturbs_no_other(pooling, bidirectional):
+    model, x = make(pooling=pooling, bidirectional=bidirectional), random_input()
+    y, _ = model(x, lengths=torch.tensor([T, 0, 4]))
+    expected, _ = model(x, lengths=torch.tensor([T, 1, 4]))
+    assert_close(y[[0, 2]], expected[[0, 2]])
+    assert y.isfinite().all()
+
+
+def test_a_mean_over_valid_steps_does_not_overflow():
+    """In float16 the sum of 1,000 steps of 100 would, their mean does not."""
+    head = Head(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)).half()
+    for layer in (head.fc1, head.fc2):
+        torch.nn.init.ones_(layer.weight), torch.nn.init.zeros_(layer.bias)
+    x = torch.full((1, 1000, 1), 100.0).half()
+    assert head.mean(x, torch.ones_like(x, dtype=torch.bool)).tolist() == head.mean(x, None).tolist() == [[100.0]]
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])

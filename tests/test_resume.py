@@ -204,17 +204,18 @@ def test_a_second_interrupt_comes_at_once(usual_interrupts):
 
 
 def test_interrupts_of_others_and_in_other_threads_are_left_alone(usual_interrupts):
-    def inside() -> None:
-        with remember_interrupts():
+    def inside(wanted: bool = True) -> None:
+        with remember_interrupts(wanted):
             found.append(signal.getsignal(signal.SIGINT))
 
     found = []
+    inside(wanted=False)
     thread = threading.Thread(target=inside)
     thread.start()
     thread.join()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inside()
-    assert found == [signal.default_int_handler, signal.SIG_IGN]
+    assert found == [signal.default_int_handler, signal.default_int_handler, signal.SIG_IGN]
 
 
 def test_a_deadline_does_not_hide_a_bad_loss(tmp_path):

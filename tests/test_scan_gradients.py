@@ -105,6 +105,17 @@ def test_bmru_scan_gradient_of_wide_parameters(backend, dtype):
     assert_gradients(bmru_scan, inputs, ["alpha", "h0"], backend)
 
 
+@every_backend
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_bmru_scan_gate_gets_nothing_for_writing_what_is_there(backend, dtype):
+    """``value - h_prev`` is zero, not the rounding of alpha, which must be the same in both."""
+    cand, beta = torch.ones(1, 5, 3, dtype=dtype), torch.full((1, 5, 3), 0.5, dtype=dtype, requires_grad=True)
+    h = bmru_scan(cand, beta, torch.tensor([1.001, -0.3, 0.7]), backend=backend)
+    (grad,) = torch.autograd.grad(h.sum(), beta)
+    assert (grad[:, 0] != 0).all()
+    assert (grad[:, 1:] == 0).all()
+
+
 @every_fast_backend
 @both_floats
 @given(

@@ -70,6 +70,13 @@ def test_same_seed_same_samples_and_no_sample_twice():
     assert len(rows.unique(dim=0)) == len(rows) == 130
 
 
+def test_streams_of_other_lengths_seeds_and_sizes_are_other_streams():
+    words = (10, 4, 0), (11, 4, 0), (10, 5, 0), (10, 4, 1), (10, 4, 0)
+    draws = [CopyFirst().stream(*each)[0][:4] for each in words]
+    assert torch.equal(draws[0], draws[-1])
+    assert len({tuple(target.tolist()) for target in draws}) == 4
+
+
 @pytest.mark.parametrize("task", STREAMED, ids=lambda task: task.name)
 @pytest.mark.parametrize("length", [1, 1000, 1001, 10_500])
 def test_streams_have_all_timesteps_and_one_beginning(task, length):

@@ -1,5 +1,7 @@
 """The operators as torch sees them: opcheck (schema, fake tensors, autograd, dynamic shapes) and second derivatives."""
 
+from typing import ClassVar
+
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
@@ -152,6 +154,24 @@ def test_who_watches_sees_operators_and_the_same_numbers():
     gradients = [torch.autograd.grad((h * weight).sum() + last.sum(), (proj, alpha)) for h, last in (plain, watched)]
     for ours, theirs in zip(*gradients, strict=True):
         assert torch.equal(ours, theirs)
+
+
+class Noting(torch.Tensor):
+    """A kind of tensor that wants to see what is done with it."""
+
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(str(func))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_other_kinds_of_tensors_see_operators():
+    proj = torch.randn(2, 9, 6).as_subclass(Noting)
+    h, _ = call("bmru_layer", proj, torch.rand(3), None, None, 1.0, False, False, "cpu")
+    assert isinstance(h, Noting)
+    assert any("bmru_layer" in name for name in Noting.seen)
 
 
 def test_a_tensor_without_numbers_gives_shapes():

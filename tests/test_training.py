@@ -11,10 +11,11 @@ from multistable.models import SequenceModel, build_model
 from multistable.models.norm import BatchNorm
 from multistable.paper.experiments import plan
 from multistable.tasks import CopyFirst, Samples
-from multistable.training import NonFiniteLossError, Schedule, train_run
+from multistable.tasks.base import Classification
+from multistable.training import NonFiniteLossError, Schedule, checkpoint, train_run
 from multistable.training.diagnose import first_bad_layer
 from multistable.training.evaluate import Evaluator, evaluate_stream
-from multistable.training.loop import worth_compiling
+from multistable.training.loop import Training, worth_compiling
 from multistable.training.optim import build_optimizer
 from multistable.training.processes import Processes
 from multistable.training.results import folder_of
@@ -144,6 +145,16 @@ def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path):
     assert not (folder_of(run, tmp_path) / "last.safetensors").exists()
 
 
+def test_no_state_with_a_bad_loss_is_saved(tmp_path):
+    """A checkpoint after every step: the last one is that before the bad step, and leads there again."""
+    run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
+    for _ in range(2):
+        with pytest.raises(NonFiniteLossError, match="in epoch 1, step 2"):
+            train_run(run, tmp_path, replace(QUIET, checkpoint_seconds=0))
+        _, info = checkpoint.load(folder_of(run, tmp_path) / "last.safetensors")
+        assert (info["epoch"], info["step"]) == (0, 1)
+
+
 def test_the_first_bad_layer_is_named():
     model = build_model(copy_first_run(("bmru", "lru")).model)
     x = torch.randn(4, 8, 2)
@@ -176,6 +187,37 @@ def test_from_the_first_bad_loss_on_no_parameter_changes():
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
+class FirstIsPositive(Classification):
+    """Copy-first-input as a question."""
+
+    def samples(self, split, seed, device="cpu"):
+        found = CopyFirst(8, test_samples=50).samples(split, seed, device)
+        return Samples(found.stored, (found.target > 0).long())
+
+    def inputs(self, stored):
+        return CopyFirst().inputs(stored)
+
+
+def test_losses_of_bfloat16_models_are_not_rounded():
+    """The model rounds, what measures it does not: in training and in evaluation."""
+    task, run = FirstIsPositive(), copy_first_run(("lru", "bmru"))
+    model = build_model(replace(run.model, d_output=2))
+    data = task.samples("test", 0)
+
+    def expected():
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            output, _ = model(task.inputs(data.stored))
+        return task.losses(output.float(), data.target).mean().item()
+
+    stepper = Stepper(task, model, build_optimizer(model, run.decay), data, len(data), "bfloat16", ALONE)
+    wanted = expected()
+    stepper(torch.arange(len(data)), 1e-3)
+    assert stepper.totals[0].item() == pytest.approx(wanted, rel=1e-6)
+    found = Evaluator(task, model, len(data), "bfloat16", ALONE)(data)
+    model.eval()
+    assert found.loss == pytest.approx(expected(), rel=1e-6)
+
+
 @pytest.mark.parametrize("samples", [3, 40])
 def test_evaluation_does_not_depend_on_the_batch_size(samples):
     run = copy_first_run(("lru", "bmru"))
@@ -204,6 +246,31 @@ def test_a_stream_equals_the_whole_sequence(length):
 
     found = evaluate_stream(Wide(length=length), model, length, samples=5, seed=0, batch_size=2)
     assert found.loss == pytest.approx(float(task.losses(output, target).mean()), rel=1e-6)
+
+
+def test_a_stream_leaves_the_model_as_it_was():
+    """It is read in evaluation mode, though the model is in training."""
+    run = copy_first_run(dropout=0.5)
+    model = build_model(run.model).train()
+    found = [evaluate_stream(run.task, model, 20, 3, 0) for _ in range(2)]
+    assert found[0] == found[1]
+    assert model.training
+
+
+def test_a_score_of_nan_is_never_the_best(tmp_path):
+    training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
+    assert not training.is_best(math.nan)
+    assert training.is_best(0.5)
+    training.best = {"epoch": 1, "score": 0.5}
+    assert [training.is_best(score) for score in (math.nan, 0.6, 0.5, 0.4)] == [False, False, False, True]
+
+
+def test_dropout_differs_between_processes(tmp_path):
+    drawn = []
+    for rank in (0, 1):
+        Training(copy_first_run(), tmp_path, QUIET, Processes(torch.device("cpu"), rank)).seed_step()
+        drawn.append(torch.rand(5).tolist())
+    assert drawn[0] != drawn[1]
 
 
 def test_bfloat16_trains_too(tmp_path):

@@ -121,6 +121,17 @@ def test_bmru_scan_gradients(dtype, values, cut):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_bmru_scan_gate_gets_nothing_for_writing_what_is_there(dtype, cut):
+    """``value - h_prev`` is zero, not the rounding of alpha, which must be the same in both."""
+    cand = torch.ones(1, 5, 2, dtype=dtype, device=DEVICE)
+    beta = torch.full_like(cand, 0.5).requires_grad_()
+    h = bmru_scan(cand, beta, torch.tensor([1.001, -0.3], device=DEVICE), backend="triton")
+    (grad,) = torch.autograd.grad(h.sum(), beta)
+    assert (grad[:, 0] != 0).all()
+    assert (grad[:, 1:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_bmru_scan_gradients_in_half_precision(dtype, cut):
     assert_gradients(bmru_scan, bmru_inputs(dtype, shape=(2, 13, 6)), ["cand", "beta", "alpha", "h0"])
 

@@ -36,6 +36,14 @@ def test_threshold_is_its_equation():
     torch.testing.assert_close(beta, expected.float(), rtol=0, atol=1e-4)
 
 
+def test_gain_of_a_threshold_is_1_unless_given():
+    layer, codes, x = BMRU(6, 4), F.normalize(torch.randn(1, 4, 2), dim=-1), torch.zeros(6)
+    layer.tune(codes)
+    x[-2:] = codes[0, 1]
+    beta = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)[4:]
+    torch.testing.assert_close(beta, 1 - codes[0] @ codes[0, 1])
+
+
 @pytest.mark.parametrize("direction", [0, 1])
 def test_each_unit_holds_the_input_of_its_own_timestep(direction):
     model = make(bidirectional=True)

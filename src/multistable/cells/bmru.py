@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.cells import sequences
-from multistable.cells.recurrent import Recurrent
+from multistable.cells.recurrent import Recurrent, reset_linear
 from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
 from multistable.ops.checks import check_alpha_surr
 from multistable.sizes import check_sizes
@@ -19,10 +19,8 @@ __all__ = ["BMRU", "BMRUCell"]
 def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
     """``nn.Linear``'s initialisation for the projection, that and ``beta_bias`` for the bias of the thresholds, 1 for
     the level of the stable states."""
-    bound = 1 / math.sqrt(weight.shape[1])
-    nn.init.uniform_(weight, -bound, bound)
+    reset_linear(weight, bias)
     if bias is not None:
-        nn.init.uniform_(bias, -bound, bound)
         with torch.no_grad():
             bias[len(alpha) :] += beta_bias
     nn.init.ones_(alpha)

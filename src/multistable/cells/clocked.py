@@ -10,6 +10,7 @@ from multistable.cells.driven import Driven
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear
 from multistable.ops import linear_scan
+from multistable.sizes import check_sizes
 
 __all__ = ["ClockedRNN"]
 
@@ -64,6 +65,7 @@ class ClockedRNN(Driven):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        check_sizes(1, max_branches=max_branches)
         self.field = field
         self.max_branches = max_branches
         clocks = [n_clock] if isinstance(n_clock, int | float) else list(n_clock)

@@ -1,6 +1,5 @@
 """What cells made from a field share: drives by an input projection, constants per unit, one scan."""
 
-import math
 from typing import Any
 
 import torch
@@ -8,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.cells import sequences
-from multistable.cells.recurrent import Recurrent
+from multistable.cells.recurrent import Recurrent, reset_linear
 from multistable.dynamics.fields import Field
 
 __all__ = ["Driven"]
@@ -35,10 +34,8 @@ class Driven(Recurrent):
     def reset_layer(self, layer: int, suffix: str) -> None:
         """As ``nn.Linear``, plus the field's offset on each drive's bias; constants start at the field's values."""
         weight, bias = self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix)
-        bound = 1 / math.sqrt(weight.shape[1])
-        nn.init.uniform_(weight, -bound, bound)
+        reset_linear(weight, bias)
         if bias is not None:
-            nn.init.uniform_(bias, -bound, bound)
             for part, offset in zip(bias.chunk(len(self.field.drives)), self.field.drives.values(), strict=True):
                 part.add_(offset)
         for name, value in self.field.constants.items():

@@ -1,14 +1,13 @@
 """The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not look at the state."""
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from multistable.cells import sequences
-from multistable.cells.recurrent import Recurrent
+from multistable.cells.recurrent import Recurrent, reset_linear
 from multistable.ops import linear_layer
 
 __all__ = ["MinGRU"]
@@ -68,11 +67,7 @@ class MinGRU(Recurrent):
             self.register("bias_ih", layer, suffix, (2 * self.hidden_size,), empty)
 
     def reset_layer(self, layer: int, suffix: str) -> None:
-        weight, bias = self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix)
-        bound = 1 / math.sqrt(weight.shape[1])
-        nn.init.uniform_(weight, -bound, bound)
-        if bias is not None:
-            nn.init.uniform_(bias, -bound, bound)
+        reset_linear(self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix))
 
     def coefficients(self, x: Tensor, layer: int, suffix: str) -> tuple[Tensor, Tensor]:
         """``a_t = 1 - z_t`` and ``b_t = z_t * candidate_t`` of the linear recurrence, ``[..., N]`` each."""

@@ -9,6 +9,7 @@ from multistable.cells.driven import Driven
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear
 from multistable.ops.checks import check_alpha_surr
+from multistable.sizes import check_sizes
 
 __all__ = ["MRU"]
 
@@ -83,8 +84,7 @@ class MRU(Driven):
         if isinstance(field, Linear):
             raise ValueError("field must be nonlinear: a linear one has one equilibrium, see ClockedRNN(n_clock=inf)")
         check_options(alpha_surr, max_gain)
-        if max_branches < 1:
-            raise ValueError(f"max_branches must be positive, got {max_branches!r}")
+        check_sizes(1, max_branches=max_branches, n_grid=n_grid)
         self.field = field
         self.max_branches = max_branches
         self.alpha_surr = alpha_surr

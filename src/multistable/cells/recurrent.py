@@ -1,5 +1,6 @@
 """The face of ``torch.nn.GRU`` over any law: layers, directions, layouts, dropout, single steps."""
 
+import math
 import warnings
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,7 +13,15 @@ from multistable.cells import sequences
 from multistable.ops.dispatch import check_name
 from multistable.sizes import check_sizes
 
-__all__ = ["Part", "Recurrent"]
+__all__ = ["Part", "Recurrent", "reset_linear"]
+
+
+def reset_linear(weight: Tensor, bias: Tensor | None) -> None:
+    """``nn.Linear``'s initialisation of ``weight [.., D]`` and bias: uniform between -1 / sqrt(D) and 1 / sqrt(D)."""
+    bound = 1 / math.sqrt(weight.shape[1])
+    nn.init.uniform_(weight, -bound, bound)
+    if bias is not None:
+        nn.init.uniform_(bias, -bound, bound)
 
 
 class Part(NamedTuple):

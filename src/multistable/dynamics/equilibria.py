@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from multistable.dynamics.fields import Field
+from multistable.sizes import check_sizes
 
 __all__ = ["ConvergenceError", "Equilibria", "equilibria"]
 
@@ -78,6 +79,7 @@ def equilibria(
     lo, hi = field.bounds if bounds is None else bounds
     if not (-torch.inf < lo < hi < torch.inf):
         raise ValueError(f"bounds must be a finite interval, got {(lo, hi)}")
+    check_sizes(1, n_grid=n_grid)
     if not args:
         raise ValueError("args must hold the drives and constants of the field, got none")
     full = torch.broadcast_tensors(*args)

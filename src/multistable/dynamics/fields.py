@@ -91,8 +91,9 @@ class Linear(Field):
         if not isinstance(n, Tensor) and n == math.inf:
             return torch.zeros_like(a), torch.where(a.abs() < 1, 1 / (1 - a), math.nan)
         p, gap = a**n, 1 - a
-        ones = torch.where(gap == 0, 1.0, gap)  # keeps 0 / 0 out of the gradient
-        return p, torch.where(gap == 0, n * torch.ones_like(a), (1 - p) / ones)
+        safe = torch.where(gap == 0, 1.0, gap)  # keeps 0 / 0 out of the gradient
+        at_one = n - n * (n - 1) / 2 * gap  # with the slope of the sum there
+        return p, torch.where(gap == 0, at_one, (1 - p) / safe)
 
 
 # What fields compute stands at the top level of this file, where pickle finds it by name, so that cells with fields can

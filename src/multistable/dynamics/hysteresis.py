@@ -62,9 +62,8 @@ def roots(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
 def _sides(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """The upper and the lower equilibrium; where there is one, it and its mirror image, that of -x."""
     a, size = beta + 1, x.abs().clamp_(max=torch.finfo(x.dtype).max / 8)
-    near = _upper(size, a, *fold, _bend(size, (-a).clamp_(min=0))).copysign_(
-        x
-    )  # the root on the side of x: it always exists
+    # Near is the root on the side of x, which always exists.
+    near = _upper(size, a, *fold, _bend(size, (-a).clamp_(min=0))).copysign_(x)
     far = _upper(torch.minimum(size, fold[2]).neg_(), a, *fold).copysign_(x).neg_()
     far = torch.lerp(-near, far, (size < fold[2]).to(x.dtype))  # selects: see _upper
     return torch.maximum(near, far), torch.minimum(near, far)

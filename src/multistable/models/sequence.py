@@ -15,6 +15,7 @@ from multistable.models.block import Block, ReadOut, Timesteps
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
+from multistable.ops.precision import wide
 
 __all__ = ["Head", "ModelState", "SequenceModel"]
 
@@ -64,7 +65,8 @@ class Head(nn.Module):
         if valid is None:
             return self.fc2(x.mean(dim=1))
         count = valid.sum(dim=1).clamp(min=1)
-        return self.fc2((torch.where(valid, x, 0.0).sum(dim=1) / count).to(x.dtype))
+        total = torch.where(valid, x, 0.0).sum(dim=1, dtype=wide(x.dtype))  # in float16 it could overflow
+        return self.fc2((total / count).to(x.dtype))
 
 
 class SequenceModel(nn.Module):

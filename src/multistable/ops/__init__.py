@@ -11,7 +11,7 @@ from multistable.ops import reference
 from multistable.ops.checks import check_alpha_surr, check_bmru, check_latch, check_linear, check_state
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
 from multistable.ops.fused import bmru_fused, fusible  # noqa: F401  (for the layer)
-from multistable.ops.library import call
+from multistable.ops.library import call, last_state
 from multistable.ops.memory import release_memory
 from multistable.ops.precision import wide
 from multistable.ops.reference import bmru_step
@@ -136,11 +136,7 @@ def bmru_layer(
     cand, beta = turned(along(proj)).chunk(2, dim=-1)
     reset = None if reset is None else turned(reset)
     h = reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=reset)
-    if h.shape[1] == 0:
-        h_last = cand.new_zeros(cand.shape[0], cand.shape[2]) if h0 is None else h0.to(cand.dtype)
-    else:
-        h_last = h[:, -1]
-    return along(turned(h)), h_last
+    return along(turned(h)), last_state(h, h0, False)
 
 
 def linear_layer(
@@ -172,9 +168,7 @@ def linear_layer(
     start, reset = (None if h0 is None else number(h0)), (None if reset is None else turned(reset))
     h = reference.linear_scan(a, x, start, reset=reset)
     h = (_to_pairs(h) if pairs else h).to(b.dtype)
-    if h.shape[1] == 0:
-        return along(h), b.new_zeros(b.shape[0], b.shape[2]) if h0 is None else h0.to(b.dtype)
-    return along(turned(h)), h[:, -1]
+    return along(turned(h)), last_state(h, h0, False)
 
 
 def explain(x: Tensor, backend: str = "auto") -> Choice:

@@ -172,8 +172,8 @@ def _state_like(h: Tensor, h0: Tensor | None = None) -> Tensor:
     return h.new_empty(h.shape[0], h.shape[2], dtype=h.dtype if h0 is None else h0.dtype)
 
 
-def _last(h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
-    """The state after the scan, ``[B, N]``: a copy, because an operator's outputs must not share memory."""
+def last_state(h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
+    """The state after the scan, ``[B, N]``: a copy, because outputs must not share memory, and not with h0 either."""
     if h.shape[1] == 0:
         return torch.zeros_like(_state_like(h)) if h0 is None else h0.to(h.dtype, copy=True)
     return h[:, 0 if reverse else -1].clone(memory_format=torch.contiguous_format)
@@ -194,7 +194,7 @@ def _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, h) -> Tensor:
     last = None
     if h.numel():
         last = _backend(backend, cand).bmru_forward(cand, beta, alpha, h0, reset, h, reverse=reverse)
-    return _last(h, h0, reverse) if last is None else last
+    return last_state(h, h0, reverse) if last is None else last
 
 
 def _bmru_backward(
@@ -317,7 +317,7 @@ def _latch_scan(write, value, h0, reset, reverse, backend):
     if h.numel():
         write, value = _as_gate(write, value)
         last = _backend(backend, value).latch_forward(write, value, h0, reset, h, reverse=reverse)
-    return h, _last(h, h0, reverse) if last is None else last
+    return h, last_state(h, h0, reverse) if last is None else last
 
 
 def _latch_scan_backward(grad_h, grad_last, write, value, h0, reset, h, reverse, backend):
@@ -368,7 +368,7 @@ def _linear_scan(a, b, h0, reset, pairs, reverse, backend):
     last = None
     if h.numel():
         last = _backend(backend, b).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
-    return h, _last(h, h0, reverse) if last is None else last
+    return h, last_state(h, h0, reverse) if last is None else last
 
 
 def _linear_scan_backward(grad_h, grad_last, a, h0, reset, h, pairs, reverse, backend):

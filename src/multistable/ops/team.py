@@ -9,7 +9,7 @@ parallel region of that library: by those very threads.
 import ctypes
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,13 @@ def _call_in_pool(function: Callable[[], None], threads: int) -> None:
     if _pool is None:
         _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="multistable")
     others = [_pool.submit(function) for _ in range(threads - 1)]
-    function()
-    for other in others:
-        if not other.cancel():  # one that has not begun has nothing left to do
-            other.result()
+    try:
+        function()
+    finally:  # whatever happens here, none may go on in memory that the caller then lets go of
+        begun = [other for other in others if not other.cancel()]  # one that has not begun has nothing left to do
+        wait(begun)
+    for other in begun:
+        other.result()
 
 
 @cache

@@ -67,7 +67,7 @@ def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
     """``info`` must be JSON; the checksum covers the tensors' bytes and ``info``."""
     import safetensors.torch
 
-    on_cpu = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    on_cpu = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
     text = json.dumps(info, sort_keys=True)
     _, numbers = split_safetensors(safetensors.torch.save(on_cpu))
     sha256 = digest(numbers, text)

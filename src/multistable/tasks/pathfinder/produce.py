@@ -55,7 +55,7 @@ def produce(store: Store, origin: Origin, *, jobs: int = 1) -> Iterator[int]:
         return
     batches = range(-(-origin.count // origin.batch))
     missing = [batch for batch in batches if not store.has(origin, batch)]
-    yield sum(_batch_count(origin, batch) for batch in batches if batch not in set(missing))
+    yield origin.count - sum(_batch_count(origin, batch) for batch in missing)
     for batch in _run(store, origin, missing, jobs):
         yield _batch_count(origin, batch)
     store.finish(origin)
@@ -129,9 +129,8 @@ class CompactStore:
             there = compact.read_strokes(self.path)[0]
             if there != origin:
                 raise ValueError(f"{self.path} holds {there}, expected {origin}: choose another --out or remove it")
-            shutil.rmtree(
-                self._parts, ignore_errors=True
-            )  # a kill after the file was written, before they were removed
+            # Parts are left by a kill after the file was written, before they were removed.
+            shutil.rmtree(self._parts, ignore_errors=True)
             return False
         _claim(self._parts / "origin.json", origin)
         return True
