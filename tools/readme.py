@@ -67,12 +67,33 @@ def tour() -> str:
 
 
 def results(file: str) -> str:
-    """A benchmark's rows as a table; the machine and the commit below it. Of growth with T, what has a goal."""
+    """A benchmark's rows: layers against torch's and training steps, the others folded; machine and commit below.
+
+    Of growth with T only what has a goal.
+    """
     content = json.loads((ROOT / "benchmarks" / "results" / file).read_text())
+    rows = [r for r in content["rows"] if "per step" not in r["name"] or r["goal"] is not None or "fresh" in r["name"]]
+    shown = [row for row in rows if is_headline(row)]
+    goals = [row for row in rows if row["goal"] is not None]
+    missed = [f"{r['name']} at {' x '.join(map(str, r['shape']))} in {r['dtype']}" for r in goals if not r["reached"]]
+    summary = f"{len(rows) - len(shown)} more. Of {len(goals)} goals {len(goals) - len(missed)} are reached"
+    summary += f", all but {', '.join(missed)}." if missed else "."
+    folded = [f"<details><summary>{summary}</summary>\n", *table([r for r in rows if r not in shown]), "\n</details>"]
+    machine = content["machine"]
+    where = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
+    source = f"{where}, torch {machine['torch']}, commit `{machine['commit'][:12]}`, {machine['date'][:10]}."
+    return "\n".join([*table(shown), "", *folded, "", f"{source} {content.get('note', '')}".strip()])
+
+
+def is_headline(row: dict) -> bool:
+    layer = row["name"].startswith("BMRU layer") and "fresh" not in row["name"]
+    return row["name"].startswith("training step") or (layer and row["baseline"].endswith(("GRU", "LSTM")))
+
+
+def table(rows: list[dict]) -> list[str]:
+    """The lines of a table in Markdown."""
     lines = ["| what | B x T x N | dtype | time | against | ratio | goal |", "|---|---|---|---|---|---|---|"]
-    for row in content["rows"]:
-        if "per step" in row["name"] and row["goal"] is None and "fresh" not in row["name"]:
-            continue
+    for row in rows:
         unit = next(u for u in ("ms", "us", "KiB", "us/step") if u in row)
         sign = "≤" if row["kind"] == "cost" else "≥"
         goal = "" if row["goal"] is None else f"{sign} {row['goal']:.3g}{'' if row['reached'] else ' (missed)'}"
@@ -83,12 +104,7 @@ def results(file: str) -> str:
             against, time = f"{row['baseline']} {number(row[f'baseline_{unit}'])} {unit}", f"{number(row[unit])} {unit}"
         shape = " x ".join(map(str, row["shape"]))
         lines.append(f"| {row['name']} | {shape} | {row['dtype']} | {time} | {against} | {ratio} | {goal} |")
-    machine = content["machine"]
-    where = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
-    lines.append(f"\n{where}, torch {machine['torch']}, commit `{machine['commit'][:12]}`, {machine['date'][:10]}.")
-    if "note" in content:
-        lines[-1] += f" {content['note']}"
-    return "\n".join(lines)
+    return lines
 
 
 def number(x: float) -> str:
