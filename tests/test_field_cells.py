@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 
+import tolerances
 from multistable import BRC, MRU, NBRC, ClockedRNN, HysteresisMRU
 from multistable.dynamics import Field, Linear, brc, equilibria, linear, nbrc, simplified_brc
 from multistable.dynamics.branches import associative_scan, branch_scan, compose, prepend
@@ -377,6 +378,15 @@ def test_iterations_of_a_linear_field_are_their_sum(a):
     assert_close(p, a**3)
     assert_close(q, 1 + a + a**2)
     assert_close(torch.autograd.grad(q, a)[0], 1 + 2 * a)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 1000])
+@pytest.mark.parametrize("gap", [10.0**k for k in range(-7, 0)])
+def test_the_sum_of_powers_keeps_its_digits_near_one(n, gap):
+    """(1 - a^n) / (1 - a) would lose them in float32: 5e-5 at a = 0.9999, n = 2."""
+    a = torch.tensor(1 - gap)
+    _, q = Linear.iterated(n, a)
+    tolerances.assert_close(q, (a.double() ** torch.arange(n)).sum())
 
 
 def test_refusals_say_why():
