@@ -272,6 +272,8 @@ def test_single_pathfinder_runs_of_full_length_are_said_until_all_are_there(whol
     assert "width 256 at full length: 68.0 ± 0.1, with the weights best on validation 68.0 ± 0.1" in note
     assert "width 1024 at full length" not in note
     assert "at full length" not in TRAINED["pathfinder-one-layer"].measure(whole).finding.note
+    last_only = [replace(r, metrics={"last": r.metrics["last"]}) for r in some]
+    assert "width 256 at full length: 68.0 ± 0.1;" in TRAINED["pathfinder-one-layer"].measure(last_only).finding.note
 
 
 def test_that_units_were_tuned_is_said_where_it_matters(whole):

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import matplotlib
 
-from multistable.paper import experiments, result_figures, store
+from multistable.page import pictures
+from multistable.paper import drawing, experiments, result_figures, store
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "figures"
 
 
 def digest(name: str) -> str:
-    """Of the results that a figure shows and of the file that draws it: another matplotlib makes no new picture."""
+    """Of the results that a figure shows and of the files that draw it: another matplotlib makes no new picture."""
     tasks = {experiment.run.task.name for experiment in experiments.FIGURES[name]("paper", 0)}
     shown = [path for task in sorted(tasks) for path in sorted((ROOT / "results" / task).glob("*.json"))]
-    texts = [path.read_bytes() for path in (Path(result_figures.__file__), *shown)]
+    drawn_by = [Path(module.__file__) for module in (result_figures, drawing, pictures)]
+    texts = [path.read_bytes() for path in (*drawn_by, *shown)]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
 

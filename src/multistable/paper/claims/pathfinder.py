@@ -107,8 +107,8 @@ def add_full_length(finding: Finding, records: Sequence[Record]) -> Finding:
         runs = runs_of(records, TASK, name("hard", 1, width)).values()
         last, best = ([a for run in runs if (a := score(which)(run)) is not None] for which in ("last", "best"))
         if last:
-            words = f"{points(last)}, with the weights best on validation {points(best)}"
-            finding = add(finding, f"width {width} at full length: {words}")
+            chosen = f", with the weights best on validation {points(best)}" if best else ""
+            finding = add(finding, f"width {width} at full length: {points(last)}{chosen}")
     return finding
 
 
