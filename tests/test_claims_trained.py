@@ -276,6 +276,20 @@ def test_single_pathfinder_runs_of_full_length_are_said_until_all_are_there(whol
     assert "width 256 at full length: 68.0 ± 0.1;" in TRAINED["pathfinder-one-layer"].measure(last_only).finding.note
 
 
+def test_the_outcome_on_easy_images_is_said_beside_that_on_hard_ones(whole):
+    claim = TRAINED["pathfinder-one-layer"]
+    assert "; on easy images held: " in claim.measure(whole).finding.note
+    guessing = [
+        replace(r, metrics={which: values | {"test_accuracy": 0.5} for which, values in r.metrics.items()})
+        if r.configuration.startswith("easy") else r
+        for r in whole
+    ]  # fmt: skip
+    measured = claim.measure(guessing)
+    assert measured.verdict == "held"
+    assert "; on easy images not held: 50.0 ± 0.0 on average" in measured.finding.note
+    assert "easy" not in claim.measure([r for r in whole if r.configuration.startswith("hard")]).finding.note
+
+
 def test_that_units_were_tuned_is_said_where_it_matters(whole):
     said = {id for id, claim in TRAINED.items() if "timestep of its own" in claim.measure(whole).finding.note}
     assert said == {id for id in TRAINED if id.startswith(("mnist", "pathfinder"))} - {

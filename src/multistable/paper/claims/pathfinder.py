@@ -36,12 +36,12 @@ def on_grid(
 ) -> Finding:
     """Test on the grid of hard images at full length if there is a whole one of a seed, else on the shortened runs.
 
-    The easy images' outcome is added where it is another.
+    The easy images' outcome is added.
     """
     hard, easy = (on_level(records, level, test, depths) for level in ("hard", "easy"))
     if hard.held is not None:
         hard = add(hard, OWN)
-    if None in (hard.held, easy.held) or hard.held == easy.held:
+    if None in (hard.held, easy.held):
         return hard
     return add(hard, f"on easy images {'held' if easy.held else 'not held'}: {easy.measured} ({easy.evidence})")
 
