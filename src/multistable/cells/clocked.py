@@ -8,7 +8,7 @@ from torch import Tensor
 
 from multistable.cells.driven import Driven
 from multistable.dynamics.branches import branch_scan
-from multistable.dynamics.fields import Field, Linear
+from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.ops import linear_scan
 from multistable.sizes import check_sizes
 
@@ -65,6 +65,7 @@ class ClockedRNN(Driven):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        check_field(field)
         check_sizes(1, max_branches=max_branches)
         self.field = field
         self.max_branches = max_branches

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from multistable.cells.driven import Driven
 from multistable.dynamics.branches import branch_scan
-from multistable.dynamics.fields import Field, Linear
+from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.ops.checks import check_alpha_surr
 from multistable.sizes import check_sizes
 
@@ -79,6 +79,7 @@ class MRU(Driven):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        check_field(field)
         if field.coupled:
             raise ValueError("field must be pointwise: one that couples its units has no branches unit by unit")
         if isinstance(field, Linear):
