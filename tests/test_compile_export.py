@@ -147,6 +147,42 @@ def test_export_layer_with_dynamic_batch_and_length(batch_first, bidirectional):
             assert_close(actual, expected)
 
 
+def episodes(B, T):
+    """Resets, lengths, and how to say that their sizes are those of the input."""
+    given = {"reset": torch.rand(B, T) < 0.2, "lengths": torch.randint(1, T + 1, (B,))}
+    return given, {"reset": {0: Dim("B"), 1: Dim("T", min=3)}, "lengths": {0: Dim("B")}}
+
+
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
+@pytest.mark.parametrize("kind", [BMRU, LRU, Hybrid, MinGRU, HysteresisMRU])
+def test_export_layer_with_resets_and_lengths(kind, batch_first):
+    rnn = kind(3, 8, num_layers=2, batch_first=batch_first, bidirectional=True, dtype=torch.float64)
+
+    def inputs(B, T):
+        given, sizes = episodes(B, T)
+        if not batch_first:
+            given["reset"], sizes["reset"] = given["reset"].T, {0: Dim("T", min=3), 1: Dim("B")}
+        return torch.randn(given["reset"].shape).double()[..., None].repeat(1, 1, 3), given, sizes
+
+    x, given, sizes = inputs(4, 6)
+    program = torch.export.export(rnn, (x,), given, dynamic_shapes={"input": sizes["reset"], **sizes}).module()
+    for shape in [(4, 6), (2, 11), (9, 3)]:
+        x, given, _ = inputs(*shape)
+        for actual, expected in zip(program(x, **given), rnn(x, **given), strict=True):
+            assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "none"])
+def test_export_model_with_resets_and_lengths(pooling):
+    model = build_model(ModelConfig(("bmru", "hybrid"), 3, 2, d_model=8, d_state=8, pooling=pooling)).double().eval()
+    given, sizes = episodes(4, 6)
+    x = torch.randn(4, 6, 3).double()
+    program = torch.export.export(model, (x,), given, dynamic_shapes={"x": sizes["reset"], **sizes}).module()
+    for B, T in [(4, 6), (2, 11), (9, 3)]:
+        x, given = torch.randn(B, T, 3).double(), episodes(B, T)[0]
+        assert_close(program(x, **given)[0], model(x, **given)[0])
+
+
 @pytest.mark.parametrize("cells", [("bmru", "hybrid"), ("mingru", "brc")], ids="-".join)
 def test_exported_model_can_be_saved_and_loaded(tmp_path, cells):
     """With its state, in and out: what was saved goes on where the model stopped."""

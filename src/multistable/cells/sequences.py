@@ -85,7 +85,7 @@ class Steps:
         h = h if self.batch_first else h.transpose(0, 1)  # [B, T, N]
         positions = torch.arange(h.shape[1], device=h.device)
         start = torch.where(self.reset, positions, torch.zeros_like(positions)).amax(dim=1)
-        return h.take_along_dim(start[:, None, None], dim=1).squeeze(1)
+        return at_steps(h, start[:, None]).squeeze(1)
 
     def at_last_valid(self, h: Tensor, h0: Tensor | None) -> Tensor:
         """Of states in the layout of the input, that of each sequence's last valid step, ``[B, N]``; h0 if none is."""
@@ -94,14 +94,14 @@ class Steps:
         h0 = h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype)
         if h.shape[1] == 0:
             return h0
-        last = h.take_along_dim((self.lengths - 1).clamp(min=0)[:, None, None], dim=1).squeeze(1)
+        last = at_steps(h, (self.lengths - 1).clamp(min=0)[:, None]).squeeze(1)
         return torch.where(self.lengths[:, None] > 0, last, h0)
 
     def turn(self, x: Tensor) -> Tensor:
         """``x`` in the layout of the input with the valid part of each sequence turned around; its own inverse."""
         axis = 1 if self.batch_first else 0
         index = self.turned_index(x.shape[axis])
-        return x.take_along_dim((index if self.batch_first else index.T)[..., None], dim=axis)
+        return at_steps(x, index if self.batch_first else index.T, axis)
 
     def turned_index(self, T: int) -> Tensor:
         """``[B, T]``: the step that stands at each place once the valid part of each sequence is turned around."""
@@ -126,6 +126,14 @@ class Steps:
         return found
 
 
+def at_steps(x: Tensor, index: Tensor, axis: int = 1) -> Tensor:
+    """``x [B, T, N]`` at the steps ``index [B, K]``: ``[B, K, N]``; with axis 0 ``[T, B, N]`` at ``[K, B]``.
+
+    Not by ``take_along_dim``: with it ``torch.export`` takes all sizes for constants.
+    """
+    return x.gather(axis, index[..., None].expand(*index.shape, x.shape[2]))
+
+
 def run_padded(
     scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
 ) -> tuple[Tensor, Tensor]:
@@ -138,7 +146,7 @@ def run_padded(
     turned = reverse and padded
     if turned:
         b = steps.turn(b)
-        reset = None if reset is None else reset.take_along_dim(steps.turned_index(reset.shape[1]), dim=1)
+        reset = None if reset is None else reset.gather(1, steps.turned_index(reset.shape[1]))
     h, h_last = scan(b, h0, reset=reset, reverse=reverse and not padded)
     if padded:
         h_last = steps.at_last_valid(h, h0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from multistable.cells import Recurrent
 from multistable.cells.recurrent import Part
+from multistable.cells.sequences import at_steps
 from multistable.models.norm import BatchNorm
 
 __all__ = ["Block", "ReadOut", "Timesteps"]
@@ -115,4 +116,4 @@ def at_last(x: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return x[:, -1]
     index = (lengths.to(x.device) - 1).clamp(min=0)
-    return x.take_along_dim(index[:, None, None], dim=1).squeeze(1)
+    return at_steps(x, index[:, None]).squeeze(1)
