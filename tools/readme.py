@@ -38,6 +38,7 @@ TOUR = (
     "cells/clocked.py",
     "dynamics/equilibria.py",
     "introspect.py",
+    "export.py",
     "models/block.py",
     "models/sequence.py",
     "tasks/base.py",

@@ -303,7 +303,7 @@ _define(
 # --- latch ------------------------------------------------------------------------------------------------------------
 
 
-def _as_gate(write: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def as_gate(write: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """A float gate as a boolean one; where the gate is NaN, NaN is written."""
     if write.dtype == torch.bool:
         return write, value
@@ -315,7 +315,7 @@ def _latch_scan(write, value, h0, reset, reverse, backend):
     h0 = _cast(h0, value.dtype)
     last = None
     if h.numel():
-        write, value = _as_gate(write, value)
+        write, value = as_gate(write, value)
         last = _backend(backend, value).latch_forward(write, value, h0, reset, h, reverse=reverse)
     return h, last_state(h, h0, reverse) if last is None else last
 
@@ -324,7 +324,7 @@ def _latch_scan_backward(grad_h, grad_last, write, value, h0, reset, h, reverse,
     grad_value = fresh(h)
     grad_write = fresh(h) if write.is_floating_point() else None
     if h.numel():
-        write, value = _as_gate(write, value)
+        write, value = as_gate(write, value)
         grad_h0 = _backend(backend, value).latch_backward(
             grad_h,
             grad_last,

@@ -35,7 +35,7 @@ def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
     """Fill ``h [B, T, N]`` with the states of a BMRU; ``h0 [B, N]`` has the dtype of ``cand``."""
-    write, side = _gates(cand, beta)
+    write, side = gates(cand, beta)
     latch_forward(write, alpha.to(cand.dtype) * side, h0, reset, h, reverse=reverse)
 
 
@@ -57,7 +57,7 @@ def bmru_backward(
     """Fill ``grad_cand, grad_beta [B, T, N]``; return the wide gradients of ``alpha [N]`` and ``h0 [B, N]``."""
     dtype = wide(cand.dtype)
     cand, beta, alpha = cand.to(dtype), beta.to(dtype), alpha.to(cand.dtype).to(dtype)
-    write, side = _gates(cand, beta)
+    write, side = gates(cand, beta)
     total, grad_h0 = _latch_adjoint(grad_h, grad_last, _hold(write, reset), dtype, reverse)
     h_prev = _previous(h, h0, reset, reverse).to(dtype)
 
@@ -145,7 +145,7 @@ def linear_backward(
     return _reals(grad_a.sum(dim=(0, 1)) if a.ndim == 1 else grad_a, pairs), _reals(grad_h0, pairs)
 
 
-def _gates(cand: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+def gates(cand: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """``write`` (boolean; NaN writes) and ``side``: S(cand), NaN where either input is NaN."""
     write = ~(cand.abs() < beta.abs())
     side = torch.where(cand >= 0, 1.0, torch.where(cand < 0, -1.0, cand)).to(cand.dtype)
