@@ -1,4 +1,4 @@
-"""A BMRU layer on the CPU, projection and scan, tile by tile, so that what lies between the two stays in the cache.
+"""A BMRU layer on the CPU: projection and scan tile by tile, so that what passes between the two stays in the cache.
 
 ::
 
@@ -6,15 +6,16 @@
     h    = scan(proj)       [B, T, N]
 
 A *tile* is as many timesteps as have 4 MiB of projection. The scan goes on with the state that leaves the tile before,
-which gives the same bits as one scan. Without gradients the whole projection never exists. With them it is kept, in
-memory that waits for the next step when the backward is done, and its gradient never exists as a whole::
+which gives the same bits as one scan. Without gradients the projection never exists as a whole. With gradients it does,
+in memory that waits for the next call when the backward is done; its gradient never exists as a whole::
 
     grad_x = grad_proj W        grad_W = sum of grad_proj^T x over tiles        grad_b = sum of grad_proj over rows
 
-These are the two largest pieces of fresh memory of a layer, which costs more than the scan's work on it.
+The projection and its gradient are the two largest pieces of fresh memory of a layer, and the first touch of fresh
+memory costs more than the scan's work on it.
 
-The matrix products are cut too. MKL rounded those of a tile like the whole in float32 and float64 wherever it was
-looked at; that is not promised.
+The matrix products are cut too. Wherever it was looked at, MKL rounded those of a tile like the whole, in float32 and
+float64; that is not promised.
 """
 
 from itertools import pairwise
@@ -42,7 +43,7 @@ def fusible(x: Tensor, weight: Tensor, backend: str, *others: Tensor | None) -> 
     wide = x.dtype == weight.dtype and x.dtype in (torch.float32, torch.float64)
     if not wide or x.shape[0] * x.shape[1] <= _rows_of_a_tile(weight):
         return False
-    if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():  # not known to the function
+    if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():  # _Fused knows neither
         return False
     return choose(backend, x).backend == "cpu"
 
@@ -186,7 +187,7 @@ class _FusedBackward(torch.autograd.Function):
 
 
 class _Tile(NamedTuple):
-    """Some sequences and some of their steps, side by side in memory; first and last: in the order of the scan."""
+    """Some sequences and some of their steps, side by side in memory; first and last in the order of the scan."""
 
     sequences: slice
     steps: slice
@@ -213,7 +214,7 @@ class _Tile(NamedTuple):
         return None if x is None else x[self.sequences]
 
     def before(self, h: Tensor, reverse: bool) -> Tensor:
-        """The state with which it starts if it is not the first."""
+        """The state with which the tile starts, if it is not the first."""
         return _batch_first(h, self.time_major)[self.sequences, self.steps.stop if reverse else self.steps.start - 1]
 
 
@@ -222,7 +223,10 @@ def _rows_of_a_tile(weight: Tensor) -> int:
 
 
 def _tiles(x: Tensor, weight: Tensor, options: _Options) -> list[_Tile]:
-    """In the order of the scan: steps of all sequences if time comes first, else of one, or some short sequences."""
+    """The tiles in the order of the scan.
+
+    A tile has some steps of all sequences if time comes first; else some steps of one sequence, or short sequences.
+    """
     most, time_major = _rows_of_a_tile(weight), options.time_major
     T, B = x.shape[:2] if time_major else (x.shape[1], x.shape[0])
     width = B if time_major else max(1, most // T)
