@@ -24,8 +24,8 @@ DEPTHS = (1, 2, 3)
 WIDTHS = (128, 256, 512, 1024)
 """State dimensions of the Pathfinder models."""
 SHORT_EPOCHS = 10
-"""Of the shortened Pathfinder runs at scale ``paper``: on an H200 the twelve of hard images took 17 minutes. All 24
-runs of 100 epochs would take 5 hours."""
+"""Epochs of the shortened Pathfinder runs at scale ``paper``: on an H200 the twelve of hard images took 17 minutes. All
+24 runs of 100 epochs would take 5 hours."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Experiment:
     run: Run
     tests: tuple[TestAt, ...] = ()
     costly: bool = False
-    """Comes after all that are not, whatever the seed."""
+    """Whether it comes after all experiments that are not costly, whatever their seeds."""
 
     @property
     def name(self) -> str:
@@ -187,8 +187,8 @@ def shortened(experiment: Experiment) -> Experiment:
 
 
 def for_epochs(run: Run, epochs: int) -> Run:
-    """Few epochs, half of them warm-up: at a rate of 1e-3 from the second epoch on nothing was learnt (the paper gets
-    there after ten)."""
+    """The run with few epochs, half of them warm-up: with a rate of 1e-3 from the second epoch on nothing was learnt
+    (the paper gets there after ten)."""
     return replace(run, epochs=epochs, schedule=replace(run.schedule, warmup_epochs=epochs / 2))
 
 
@@ -203,8 +203,8 @@ FIGURES: dict[str, Callable[[Scale, int], list[Experiment]]] = {
 def plan(figures: Iterable[str] | None = None, scale: Scale = "paper", seeds: Iterable[int] = (0,)) -> list[Experiment]:
     """The experiments of some figures (None: of all), each run once, in the order in which they are worth computing.
 
-    All configurations of one seed come before the next seed; what is costly comes in the end. A run that two figures
-    share gets the tests of both.
+    All configurations of one seed come before the next seed; what is costly comes last. A run that two figures share
+    gets the tests of both.
     """
     names = list(FIGURES if figures is None else figures)
     if unknown := [name for name in names if name not in FIGURES]:

@@ -5,7 +5,8 @@ unit keeps written values (zeros) if, in the sequences of the run's own task who
 its last state is still the same in 75 % or more. The other units compute: one that writes all the time has the same
 value again by chance in half of them. A stored value is *overwritten* if the unit's last state is another one.
 
-To see whether the model loses by nothing else, the overwritten values are put back before the last timestep is read.
+To see whether the model loses for no other reason, the overwritten values are put back before the last timestep is
+read.
 """
 
 import time

@@ -52,7 +52,7 @@ def losses(scores: Scores, cell: str, blocks: int) -> list[float]:
 
 
 def with_fading(records: Sequence[Record], finding: Finding) -> Finding:
-    """A finding on the LRU with black pixels says of the precision what it may depend on."""
+    """A finding on the LRU with black pixels, with a note on the precision, on which it may depend."""
     runs = [run for blocks in DEPTHS for run in runs_of(records, TASK, name("lru", blocks, black=True)).values()]
     rounded = any(run.run.precision == "bfloat16" for run in runs)
     return add(finding, ROUNDED) if rounded and finding.held is not None else finding

@@ -34,9 +34,9 @@ def name(level: str, blocks: int, width: int) -> str:
 def on_grid(
     records: Sequence[Record], test: Callable[[Grid], tuple[bool, str]], depths: Sequence[int] = DEPTHS
 ) -> Finding:
-    """Test on the grid of hard images at full length if there is a whole one of a seed, else on the shortened runs.
+    """Test on the grid of hard images at full length if a seed has all of it, else on the shortened runs.
 
-    The easy images' outcome is added.
+    The outcome on easy images is added as a note.
     """
     hard, easy = (on_level(records, level, test, depths) for level in ("hard", "easy"))
     if hard.held is not None:
@@ -102,7 +102,7 @@ def one_layer(records: Sequence[Record]) -> Finding:
 
 
 def add_full_length(finding: Finding, records: Sequence[Record]) -> Finding:
-    """With what single widths have with one block and the paper's number of epochs."""
+    """The finding with a note on what one block of each width reaches in the paper's number of epochs."""
     for width in WIDTHS:
         runs = runs_of(records, TASK, name("hard", 1, width)).values()
         last, best = ([a for run in runs if (a := score(which)(run)) is not None] for which in ("last", "best"))
