@@ -193,10 +193,9 @@ class BMRU(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         reverse = suffix == "_reverse"
         weight, bias, alpha = self.parameters_of(layer, suffix)
-        reset = steps.reset_reverse if reverse else steps.reset
         options = {
             "alpha_surr": self.alpha_surr,
-            "reset": reset,
+            "reset": steps.resets(reverse),
             "reverse": reverse,
             "time_major": not self.batch_first,
         }

@@ -71,6 +71,10 @@ class Steps:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
 
+    def resets(self, reverse: bool) -> Tensor | None:
+        """``[B, T]``: before which steps the state of a direction is zero, or None."""
+        return self.reset_reverse if reverse else self.reset
+
     def zero_padding(self, x: Tensor) -> Tensor:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
         return x if self.valid is None else torch.where(self.valid, x, torch.zeros_like(x))
@@ -134,7 +138,7 @@ def run_padded(
     Forwards, the last state is taken where the sequence ends; backwards, the valid part is turned around first, so that
     padding comes last there too.
     """
-    padded, reset = steps.lengths is not None, steps.reset_reverse if reverse else steps.reset
+    padded, reset = steps.lengths is not None, steps.resets(reverse)
     turned = reverse and padded
     if turned:
         b = steps.turn(b)
@@ -156,8 +160,8 @@ def run_loop(
     # Cut once: the backward of a slice per step would write T gradients of the whole sequence.
     inputs, h = proj.unbind(axis), h0.to(proj.dtype)
     valid = None if steps.valid is None else steps.valid.unbind(axis)  # [B, 1] each
-    marks = steps.reset_reverse if reverse else steps.reset
-    marks = None if marks is None else marks[..., None].unbind(1)  # [B, 1] each
+    reset = steps.resets(reverse)
+    marks = None if reset is None else reset[..., None].unbind(1)  # [B, 1] each
     states = [h] * len(inputs)
     for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
         start = h if marks is None else torch.where(marks[t], torch.zeros_like(h), h)

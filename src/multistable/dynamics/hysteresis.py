@@ -285,7 +285,8 @@ def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
     """
     B, T, N = x.shape
     if torch.compiler.is_compiling():
-        return fill(slice(0, B), slice(0, T))
+        fill(slice(0, B), slice(0, T))
+        return
     size = max(1, _BLOCK.get(x.device.type, _BLOCK_ELSEWHERE) // max(N, 1))  # rows of N
     steps = max(1, min(T, size))
     many = max(1, size // steps)

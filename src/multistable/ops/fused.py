@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.dispatch import choose, load
-from multistable.ops.library import refuse_twice, watched
+from multistable.ops.library import batch_first, refuse_twice, watched
 from multistable.ops.memory import kept
 
 __all__ = ["bmru_fused", "fusible"]
@@ -108,7 +108,7 @@ class _Fused(torch.autograd.Function):
             _project(x_tile, weight, bias, None if valid is None else tile.of(valid), both)
             out = tile.scanned(h)
             start = tile.state(h0) if tile.first else state
-            cand, beta = _batch_first(both, time_major).chunk(2, dim=-1)
+            cand, beta = batch_first(both, time_major).chunk(2, dim=-1)
             load("cpu").bmru_forward(cand, beta, alpha, start, tile.marks(reset), out, reverse=reverse)
             state = out[:, 0 if reverse else -1]
             if tile.last:
@@ -153,7 +153,7 @@ class _FusedBackward(torch.autograd.Function):
         for tile in reversed(tiles):
             x_tile, rows = tile.of(x), scratch[: tile.rows]
             both, grad_both = (
-                _batch_first(y, time_major).chunk(2, dim=-1)
+                batch_first(y, time_major).chunk(2, dim=-1)
                 for y in (tile.of(proj), rows.view(*x_tile.shape[:2], len(weight)))
             )
             found, total = load("cpu").bmru_backward(
@@ -205,7 +205,7 @@ class _Tile(NamedTuple):
 
     def scanned(self, x: Tensor) -> Tensor:
         """Its part of ``x`` as a scan wants it, [B, T, N]."""
-        return _batch_first(self.of(x), self.time_major)
+        return batch_first(self.of(x), self.time_major)
 
     def marks(self, reset: Tensor | None) -> Tensor | None:
         return None if reset is None else reset[self.sequences, self.steps]
@@ -215,7 +215,7 @@ class _Tile(NamedTuple):
 
     def before(self, h: Tensor, reverse: bool) -> Tensor:
         """The state with which the tile starts, if it is not the first."""
-        return _batch_first(h, self.time_major)[self.sequences, self.steps.stop if reverse else self.steps.start - 1]
+        return batch_first(h, self.time_major)[self.sequences, self.steps.stop if reverse else self.steps.start - 1]
 
 
 def _rows_of_a_tile(weight: Tensor) -> int:
@@ -250,7 +250,3 @@ def _project(x: Tensor, weight: Tensor, bias: Tensor | None, valid: Tensor | Non
     if valid is not None:
         for half, neutral in zip(out.chunk(2, dim=-1), (0.0, 1.0), strict=True):
             half.masked_fill_(~valid, neutral)
-
-
-def _batch_first(x: Tensor, time_major: bool) -> Tensor:
-    return x.transpose(0, 1) if time_major else x

@@ -254,25 +254,25 @@ _define(
 )
 
 
-def _batch_first(x: Any, time_major: bool) -> Any:
+def batch_first(x: Any, time_major: bool) -> Any:
     """A view of a tensor in [B, T, N] order; None stays None."""
     return x.transpose(0, 1) if time_major and x is not None else x
 
 
 def _bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend):
     h = fresh(proj, (*proj.shape[:2], alpha.shape[0]))
-    cand, beta = _batch_first(proj, time_major).chunk(2, dim=-1)
-    return h, _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, _batch_first(h, time_major))
+    cand, beta = batch_first(proj, time_major).chunk(2, dim=-1)
+    return h, _bmru_forward(cand, beta, alpha, h0, reset, reverse, backend, batch_first(h, time_major))
 
 
 def _bmru_layer_fake(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend):
     h = proj.new_empty(*proj.shape[:2], alpha.shape[0])
-    return h, _state_like(_batch_first(h, time_major))
+    return h, _state_like(batch_first(h, time_major))
 
 
 def _bmru_layer_backward(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_surr, reverse, time_major, backend):
     grad_proj = fresh(proj)
-    grad_h, h, both, out = (_batch_first(x, time_major) for x in (grad_h, h, proj, grad_proj))
+    grad_h, h, both, out = (batch_first(x, time_major) for x in (grad_h, h, proj, grad_proj))
     rest = _bmru_backward(
         grad_h,
         grad_last,
@@ -290,7 +290,7 @@ def _bmru_layer_backward(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_sur
 
 
 def _bmru_layer_backward_fake(grad_h, grad_last, proj, alpha, h0, reset, h, alpha_surr, reverse, time_major, backend):
-    return proj.new_empty(proj.shape), torch.empty_like(alpha), _state_like(_batch_first(h, time_major), h0)
+    return proj.new_empty(proj.shape), torch.empty_like(alpha), _state_like(batch_first(h, time_major), h0)
 
 
 _define(

@@ -9,7 +9,8 @@ from statistics import fmean
 
 from multistable.paper.claims.claim import Claim, Finding, collector
 from multistable.paper.claims.evidence import Scores, add, compare, minus, points
-from multistable.paper.experiments import DEPTHS, SHORT_EPOCHS, WIDTHS
+from multistable.paper.experiments import DEPTHS, WIDTHS, shortened_name
+from multistable.paper.experiments import pathfinder_name as name
 from multistable.paper.readings import runs_of, score
 from multistable.paper.store import Record
 
@@ -25,10 +26,6 @@ WHERE = "sec. 5.4, fig. 11"
 
 Grid = Mapping[tuple[int, int], list[float]]
 """Accuracies per seed by blocks and width."""
-
-
-def name(level: str, blocks: int, width: int) -> str:
-    return f"{level}-{blocks}-block{'s' if blocks > 1 else ''}-{width}"
 
 
 def on_grid(
@@ -51,7 +48,7 @@ def on_level(
 ) -> Finding:
     cells = {(blocks, width): name(level, blocks, width) for blocks in depths for width in WIDTHS}
     if not set.intersection(*(computed(records, each) for each in cells.values())):
-        cells = {cell: f"{each}-{SHORT_EPOCHS}-epochs" for cell, each in cells.items()}
+        cells = {cell: shortened_name(each) for cell, each in cells.items()}
 
     def on_names(scores: Scores) -> tuple[bool, str]:
         return test({cell: scores[each] for cell, each in cells.items()})
