@@ -218,7 +218,7 @@ def shortened_name(configuration: str) -> str:
 
 
 def for_epochs(run: Run, epochs: int) -> Run:
-    """The run with few epochs, half of them warm-up: with a rate of 1e-3 from the second epoch on nothing was learnt
+    """The run with few epochs, half of them warm-up: with a rate of 1e-3 from the second epoch on nothing was learned
     (the paper gets there after ten)."""
     return replace(run, epochs=epochs, schedule=replace(run.schedule, warmup_epochs=epochs / 2))
 
