@@ -13,12 +13,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: .venv/experiments
 	$(BIN)/multistable demo
 
-# Two processes: 6 minutes instead of 10 on two cores. A file stays in one, with what its fixtures made.
+# Two processes take 6 minutes instead of 10 on two cores. A file stays in one process, with what its fixtures made.
 test: .venv/dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest --numprocesses 2 $(KERNEL_TESTS)
 
-# On a machine with a GPU, with the python3 at hand and nothing installed.
+# On a machine with a GPU: takes its python3, torch, Triton and pytest as they are, and installs nothing.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest $(KERNEL_TESTS) tests/test_triton_gpu.py tests/test_training_gpu.py \
 		tests/test_hysteresis_gpu.py
@@ -37,7 +37,7 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-# A stamp per set of packages, made anew when what it names changes.
+# One stamp file per set of packages; they are installed again when the files that name them change.
 .venv/experiments: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable '.[experiments]'
 	touch $@

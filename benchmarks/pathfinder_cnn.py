@@ -3,8 +3,9 @@
     multistable data pathfinder --level hard --out hard32.npz
     python benchmarks/pathfinder_cnn.py --data hard32.npz --minutes 5
 
-Trained on the first 80 % of the file, tested on the last 10 %. After every epoch the state goes to ``--state``; the
-same command goes on from there until the minutes of training are over. The curve is printed as JSON lines.
+It is trained on the first 80 % of the file and tested on the last 10 %. After every epoch the state goes to
+``--state``; the same command goes on from there until the minutes of training are over. The curve is printed as JSON
+lines.
 """
 
 import argparse
@@ -100,7 +101,10 @@ def main() -> None:
 
 
 def run_epoch(model, optimiser, x: Tensor, y: Tensor, train: Tensor, state: dict, options) -> None:
-    """The next so many training images in an order that the number of images seen decides; cosine over the minutes."""
+    """Train on ``--epoch-images`` images, in an order that follows from the number of images seen before.
+
+    The learning rate rises during the first 5 % of the minutes and then falls linearly.
+    """
     torch.manual_seed(state["seen"])
     rows = train[torch.randperm(len(train), device="cpu").to(train.device)][: options.epoch_images]
     start = time.perf_counter()

@@ -2,7 +2,7 @@
 
     python benchmarks/pathfinder_speed.py
 
-Processor time, not time on the clock, so that other work on the machine does not count.
+This is processor time, not time on the clock, so that other work on the machine does not count.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-import torch  # noqa: F401  (imported here, so that its start does not count)
+import torch  # noqa: F401  (imported here, so that its loading does not count)
 
 from multistable.tasks.pathfinder import lra
 from multistable.tasks.pathfinder.compact import Origin, write

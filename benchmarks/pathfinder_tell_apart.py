@@ -1,6 +1,6 @@
 """Can a small CNN tell our Pathfinder images from those of the original program? It should not.
 
-For each reference set as many images are generated; a CNN is trained on four fifths of both and asked about the rest,
+For each reference set as many images are generated. A CNN is trained on four fifths of both and asked about the rest,
 five times, so that every image is asked about once. If the two kinds are alike, the share of right answers is 50 %
 within a standard error of ``0.5 / sqrt(images)``, whatever the network does. ``--control`` changes one setting of the
 generator: then the same network must tell them apart, or the test has no power.

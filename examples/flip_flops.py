@@ -3,7 +3,7 @@
 Each of three inputs is noise, with a pulse of +1 or -1 now and then; each of three outputs is the sign of the last
 pulse of its input. Eight units are trained on sequences of 100 timesteps. The state of a unit is a bit, and whether it
 was written at all is another (before that it is 0), so the C program has 2 bytes of memory beside its constants. It
-reads a million timesteps: of the seeds 0 to 9 eight gave no wrong answer among the 3,000,000, two gave 40 and 556.
+reads a million timesteps: of seeds 0 to 9, eight gave no wrong answer among the 3,000,000, and two gave 40 and 556.
 Run: python examples/flip_flops.py [SEED]
 """
 
@@ -74,8 +74,8 @@ class FlipFlops(nn.Module):
 
 
 def sequences(B: int, T: int) -> tuple[Tensor, Tensor]:
-    """Inputs and answers, ``[B, T, BITS]``: noise, uniform in (-0.25, 0.25), a pulse in the first timestep and in one
-    of 20 later ones."""
+    """Inputs and answers, ``[B, T, BITS]``: noise, uniform in (-0.25, 0.25), with a pulse at the first timestep and at
+    one in 20 of the later ones."""
     pulse = torch.where(torch.rand(B, T, BITS) < 0.5, -1.0, 1.0)
     at = torch.rand(B, T, BITS) < 0.05
     at[:, 0] = True
@@ -99,7 +99,7 @@ def train(steps: int = 1000, seed: int = 0) -> FlipFlops:
 
 
 def to_c(model: FlipFlops) -> str:
-    """The program; 9 digits are a float32 to the last bit. On a NaN it holds, where PyTorch writes it."""
+    """The C program; 9 digits give a float32 to the last bit. At a NaN it holds its state, where PyTorch writes NaN."""
 
     def constant(values: Tensor) -> str:
         if values.ndim > 1:
@@ -128,7 +128,7 @@ def run_c(source: str, x: Tensor) -> tuple[Tensor, int, float]:
 
 @torch.no_grad()
 def compare(model: FlipFlops, T: int) -> tuple[int, float, int, float]:
-    """Wrong answers of the C program over T timesteps, its greatest difference to PyTorch, bytes, seconds per step."""
+    """Wrong answers of the C program over T timesteps, its largest difference from PyTorch, bytes, seconds per step."""
     [x], [target] = sequences(1, T)
     y, size, seconds = run_c(to_c(model), x)
     return int((y.sign() != target).sum()), float((y - model(x[None])[0]).abs().max()), size, seconds

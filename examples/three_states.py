@@ -1,8 +1,8 @@
 """A field of your own: units with three stable states learn to hold one of three symbols, for ever.
 
 A sequence shows a symbol (one-hot) at its first step, then noise, which the units must learn to ignore. They are
-trained on sequences of 10 steps and tested at every step of sequences of 100,000. Without a bias, since one beyond the
-folds (here 0.25) leaves a unit on one branch for good: with it two of four seeds learn, without it all four.
+trained on sequences of 10 steps and tested at every step of sequences of 100,000. They have no bias, since one beyond
+the folds (here 0.25) leaves a unit on one branch for good: with it two of four seeds learn, without it all four.
 Run: python examples/three_states.py (half a minute on one core)
 """
 

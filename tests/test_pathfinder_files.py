@@ -152,7 +152,7 @@ def test_damage_is_named(release, kind):
 def test_a_folder_without_the_level_is_named(release):
     with pytest.raises(FileNotFoundError, match="curv_contour_length_14"):
         lra.read(release, "hard")
-    with pytest.raises(ValueError, match="level is 'simple', expected"):
+    with pytest.raises(ValueError, match="level must be one of easy, intermediate, hard, got 'simple'"):
         lra.read(release, "simple")
 
 
@@ -199,7 +199,7 @@ def test_produce_leaves_other_folders_alone(tmp_path):
 @pytest.mark.parametrize(("seed", "count", "jobs"), [(0, 0, 1), (0, 5, 0), (-1, 5, 1)])
 def test_produce_names_what_is_wrong(tmp_path, seed, count, jobs):
     """And leaves nothing behind that would stop the right command."""
-    with pytest.raises(ValueError, match=r"^(count|jobs|seed) is (0|-1), expected (0|1) or more"):
+    with pytest.raises(ValueError, match=r"^(count|jobs|seed) must be at least (0|1), got (0|-1)"):
         run(CompactStore(tmp_path / "a.npz"), Origin(settings("easy"), seed, count), jobs=jobs)
     assert not list(tmp_path.iterdir())
 

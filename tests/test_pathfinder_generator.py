@@ -156,5 +156,5 @@ def test_place_needs_as_many_attempts_as_the_original(level, asked, attempts, pl
     [({"level": "harder"}, "level"), ({"size": 33}, "size"), ({"distractors": -1}, "distractors")],
 )
 def test_settings_name_what_is_wrong(words, argument):
-    with pytest.raises(ValueError, match=f"^{argument} is .*, expected "):
+    with pytest.raises(ValueError, match=f"^{argument} must be .*, got "):
         settings(**words)

@@ -97,8 +97,8 @@ def test_a_task_is_plain_data():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ({"level": "harder"}, "level is 'harder', expected"),
-        ({"size": 48}, "size is 48, expected"),
+        ({"level": "harder"}, "level must be one of easy, intermediate, hard, got 'harder'"),
+        ({"size": 48}, "size must be one of 32, 64, 128, got 48"),
         ({"source": "web"}, "source must be one of generated, release, got 'web'"),
         ({"rule": "half"}, "rule must be one of paper, lra, s4, got 'half'"),
         ({"images": 3}, "images must be an integer of at least 10, got 3"),
@@ -152,7 +152,7 @@ def test_a_command_says_in_one_sentence_what_is_wrong(tmp_path):
     result = CliRunner().invoke(cli(), ["pathfinder", "--level", "harder", "--out", str(tmp_path / "a.npz")])
     assert (result.exit_code, result.stderr) == (
         1,
-        "error: level is 'harder', expected one of easy, intermediate, hard\n",
+        "error: level must be one of easy, intermediate, hard, got 'harder'\n",
     )
     result = CliRunner().invoke(cli(), ["show", "pathfinder", "--from", str(tmp_path / "a.npz")])
     assert result.exit_code == 1

@@ -70,8 +70,8 @@ def test_bars_of_mnist_are_as_high_as_the_accuracies():
 
 def test_bars_go_from_the_least_to_the_greatest():
     """Also where a standard deviation would go below zero, which a logarithmic axis does not have."""
-    learnt = records([3], ["copy-first"], scores=SCORES | {"lru-T300": 2e-4})
-    picture = FIGURES["copy-first"](records([2], ["copy-first"]) + learnt, "paper")
+    learned = records([3], ["copy-first"], scores=SCORES | {"lru-T300": 2e-4})
+    picture = FIGURES["copy-first"](records([2], ["copy-first"]) + learned, "paper")
     [(bottom, top)] = picture.axes[0].collections[6].get_segments()
     assert (bottom[1], top[1]) == pytest.approx((2.002e-4, 1.0))
     assert "mean and range over 2 seeds" in texts(picture)

@@ -99,7 +99,7 @@ def test_tuning_needs_the_timesteps():
 
 @pytest.mark.parametrize(("tuning", "learns"), [(8.0, True), (0.0, False)])
 def test_learns_the_product_of_two_far_inputs(tuning, learns):
-    """Whether the signs at steps 7 and 40 of 64 are the same: learnt in 300 steps, and without tuning not."""
+    """Whether the signs at steps 7 and 40 of 64 are the same: learned in 300 steps, and without tuning not."""
     torch.manual_seed(0)
     position = PositionConfig(T=T, tuning=tuning)
     model = build_model(ModelConfig(("bmru",), d_input=1, d_output=2, d_model=32, d_state=T, position=position))

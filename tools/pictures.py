@@ -1,7 +1,7 @@
 """Draw the figures of trained models that README.md shows, docs/figures/*.svg, from the results.
 
-python tools/pictures.py            draw those that are not of these results
-python tools/pictures.py --check    say whether there are such
+python tools/pictures.py            draw those that were not drawn from the results as they are now
+python tools/pictures.py --check    say whether there are any
 """
 
 import hashlib
@@ -18,7 +18,7 @@ FOLDER = ROOT / "docs" / "figures"
 
 
 def digest(name: str) -> str:
-    """Of the results that a figure shows and of the files that draw it: another matplotlib makes no new picture."""
+    """A digest of the results that a figure shows and of the files that draw it, but not of matplotlib's version."""
     tasks = {experiment.run.task.name for experiment in experiments.FIGURES[name]("paper", 0)}
     shown = [path for task in sorted(tasks) for path in sorted((ROOT / "results" / task).glob("*.json"))]
     drawn_by = [Path(module.__file__) for module in (result_figures, drawing, pictures)]
@@ -41,7 +41,7 @@ def draw(name: str) -> None:
 def main() -> None:
     old = [name for name in result_figures.FIGURES if not is_current(name)]
     if "--check" in sys.argv:
-        raise SystemExit(f"{', '.join(old)} of other results: run python tools/pictures.py" if old else 0)
+        raise SystemExit(f"drawn from other results: {', '.join(old)}; run python tools/pictures.py" if old else 0)
     for name in old:
         draw(name)
 

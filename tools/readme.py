@@ -70,7 +70,7 @@ def tour() -> str:
 def results(file: str) -> str:
     """A benchmark's rows: layers against torch's and training steps, the others folded; machine and commit below.
 
-    Of growth with T only what has a goal.
+    Of the rows on growth with T, only those that have a goal or fresh memory are shown.
     """
     content = json.loads((ROOT / "benchmarks" / "results" / file).read_text())
     rows = [r for r in content["rows"] if "per step" not in r["name"] or r["goal"] is not None or "fresh" in r["name"]]
@@ -156,7 +156,7 @@ def by_numbers(path: Path) -> list[str]:
 
 
 def commit(machine: dict) -> str:
-    """The one that finished a run, and those at which parts of it were computed before.
+    """The commit that finished a run, and those at which parts of it were computed before.
 
     >>> commit({"commit": "0123456789abcdef", "dirty": True})
     '`0123456789ab` with changes'
@@ -164,12 +164,12 @@ def commit(machine: dict) -> str:
     '`0123456789ab` (begun at `fedcba987654`)'
     """
     found = f"`{(machine['commit'] or 'unknown')[:12]}`{' with changes' if machine['dirty'] else ''}"
-    earlier = ", ".join(f"`{(commit or 'unknown')[:12]}`" for commit in machine.get("earlier_commits", []))
+    earlier = ", ".join(f"`{(each or 'unknown')[:12]}`" for each in machine.get("earlier_commits", []))
     return f"{found} (begun at {earlier})" if earlier else found
 
 
 def spread(metrics: list[dict]) -> str:
-    """The mean error or accuracy, behind it the least and the greatest of several; failed runs are not among them."""
+    """The mean error or accuracy and, for several runs, the least and the greatest; failed runs are left out."""
     if not metrics:
         return "failed"
     errors = "test_mse" in metrics[0]

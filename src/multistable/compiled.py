@@ -1,4 +1,4 @@
-"""Compile loops with numba, on any machine. Imported by the files with the loops only: numba takes a second."""
+"""Compile loops with numba, on any machine. Only the files with the loops import this: numba takes a second."""
 
 from collections.abc import Callable
 from typing import Any

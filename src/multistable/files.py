@@ -21,7 +21,7 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """:func:`whole_file` for a content that is there."""
+    """Write ``content`` to ``path`` by way of :func:`whole_file`."""
     with whole_file(path) as part:
         part.write_bytes(content)
 
@@ -31,7 +31,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the name ``path`` when all is written.
 
     After a kill or a crash at any moment ``path`` holds its old content or the new one, whole. What a killed writer
-    leaves is ``.NAME.part``, which the next one overwrites. An error names the file, that of a full disk too.
+    leaves is ``.NAME.part``, which the next writer overwrites. Every error names the file, even that of a full disk.
     """
     part = path.with_name(f".{path.name}.part")
     try:
@@ -40,7 +40,7 @@ def whole_file(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        if error.filename is None:  # a full disk does not say whose
+        if error.filename is None:  # the error of a full disk names no file
             error.filename = str(path)
         raise
     finally:

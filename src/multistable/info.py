@@ -17,7 +17,7 @@ def run(console: Console) -> None:
         facts.add_row(name, "none" if value is None else str(value))
     console.print(facts)
 
-    choices = Table(title="Who would compute the scans, in every dtype", title_justify="left")
+    choices = Table(title="Which backend would compute the scans, in every dtype", title_justify="left")
     for heading in ("device", "backend", "why"):
         choices.add_column(heading, overflow="fold")
     for device in ("cpu", "cuda"):

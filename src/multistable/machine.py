@@ -64,7 +64,7 @@ def source_commit() -> str | None:
 
 
 def _git(*args: str) -> str | None:
-    """What git says in the source tree; an installed package inside somebody else's repository is not one."""
+    """What git says in the source tree; None for an installed package, even inside somebody else's repository."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

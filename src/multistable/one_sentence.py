@@ -18,7 +18,7 @@ MISTAKES = (ValueError, OSError, ImportError, DataError, CheckpointError, NonFin
 
 
 def words_of(error: Exception) -> str:
-    """The message of a mistake; of a package that is missing and of a file, without Python's numbers and brackets."""
+    """The message of a mistake; for a missing package and for a file in words of our own, without error numbers."""
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = {"PIL": "pillow"}.get(name := error.name.partition(".")[0], name)
         return f"this needs {package}: pip install 'multistable[experiments]'"
@@ -37,7 +37,7 @@ def words_of(error: Exception) -> str:
 def one_sentence(goes_on_in: Path | None = None) -> Iterator[None]:
     """What is wrong with an argument, a file or a run becomes ``error: ...`` and exit code 1.
 
-    ``goes_on_in`` is the folder from which the same command goes on; with it an interrupt says so, exit code 130.
+    ``goes_on_in`` is the folder from which the same command goes on: an interrupt then says so, with exit code 130.
     """
     try:
         yield

@@ -47,8 +47,9 @@ def adapt(spike: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Make a Heaviside function from a spiking library's surrogate, for use with :func:`~multistable.ops.latch_scan`.
 
     ``spike`` is what ``snntorch.surrogate.atan()`` returns or a ``spikingjelly.activation_based.surrogate.ATan()``:
-    a callable that steps forward and has a derivative of its own backward. Only that derivative is taken. The
-    forward is ours, because their value at 0 differs (snntorch: H(0) = 0). Not for ``torch.func``, which refuses it.
+    a callable that is a step in the forward pass and has a derivative of its own in the backward pass. Only that
+    derivative is taken. The forward pass is ours, because their value at 0 differs (snntorch: H(0) = 0). ``torch.func``
+    refuses the result.
 
     >>> step = adapt(lambda x: torch.sigmoid(4 * x))      # any differentiable callable will do
     >>> step(torch.tensor([-1.0, 0.0, 1.0]))

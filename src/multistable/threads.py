@@ -10,8 +10,11 @@ __all__ = ["one_thread"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For small tensors: two threads save nothing, and on a busy machine they wait for each other (the demo's training
-    of copy-first took 250 s with two of them on two cores that were busy already, and 20 s with one)."""
+    """Compute on one thread within, for small tensors.
+
+    Two threads would save nothing, and on a busy machine they wait for each other: the demo's training of copy-first
+    took 250 s with two of them on two cores that were busy already, and 20 s with one.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -62,8 +62,8 @@ def scan_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
 def layer_rows(shape: tuple[int, int, int], repeats: int) -> Iterator[Row]:
     """The whole layer, projections included, against nn.GRU and nn.LSTM of the same size.
 
-    Once with the memory that it kept from its last call, as users have it, and once more with fresh memory, which
-    nn.GRU has at every call.
+    The layer is measured with the memory that it kept from its last call, as users have it, and once more with fresh
+    memory, which nn.GRU takes at every call.
     """
     B, T, N = shape
     x = torch.randn(B, T, N)
@@ -109,8 +109,8 @@ def step_rows(N: int, repeats: int) -> Iterator[Row]:
 def time_growth(lengths: Sequence[int], N: int, repeats: int) -> Iterator[Row]:
     """Time per timestep of the layer at B = 1, all lengths in turns; the slowest over the fastest from STEADY on.
 
-    In a process that keeps the memory it frees (:data:`~multistable.bench.measure.KEEP_MEMORY`), and once more in
-    one that does not, but for the 256 MiB that layers keep: there the price of fresh memory is measured too, which
+    It is measured in a process that keeps the memory it frees (:data:`~multistable.bench.measure.KEEP_MEMORY`), and
+    once more in one that keeps only the 256 MiB of the layers. The latter includes the price of fresh memory, which
     grows where a virtual machine has handed back to its host what was freed (``docs/log.md``).
     """
     steady = [T for T in lengths if min(STEADY, lengths[-1]) <= T]

@@ -54,7 +54,8 @@ def peak_rss() -> int:
 def peak_bytes_of(module: str, *args: object) -> int:
     """The number of bytes that ``python -m module args`` prints.
 
-    Twice, and the smaller number counts: the first may hold numba's compiler too (41 MB instead of 34 in the test).
+    It runs twice, and the smaller number counts: the first may include numba's compiler (41 MB instead of 34 in the
+    test).
     """
     return min(int(printed_by(module, *args)) for _ in range(2))
 

@@ -20,7 +20,7 @@ class Row:
     """One comparison, both sides measured in turns in the same run.
 
     ``value`` and ``baseline_value`` are in ``unit``. A *cost* is value / baseline_value and should stay below its goal;
-    a *gain* is baseline_value / value and should exceed it, and so is a *share*, of what cannot be exceeded.
+    a *gain* is baseline_value / value and should exceed it; a *share* is the same, of a baseline that cannot be beaten.
     """
 
     name: str

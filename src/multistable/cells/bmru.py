@@ -1,4 +1,4 @@
-"""The bistable memory recurrent unit with the face of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
+"""The bistable memory recurrent unit with the interface of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
 
 import math
 from typing import Any, ClassVar
@@ -17,8 +17,8 @@ __all__ = ["BMRU", "BMRUCell"]
 
 
 def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
-    """``nn.Linear``'s initialisation for the projection, that and ``beta_bias`` for the bias of the thresholds, 1 for
-    the level of the stable states."""
+    """Initialise the projection like ``nn.Linear``, but for ``beta_bias`` added to the bias of the thresholds, and the
+    level of the stable states at 1."""
     reset_linear(weight, bias)
     if bias is not None:
         with torch.no_grad():
@@ -50,7 +50,7 @@ class BMRU(Recurrent):
     :math:`S(0) = 1`, and :math:`\odot` the Hadamard product. A unit either takes one of its two stable values
     :math:`\pm\alpha` or keeps its state *unchanged, for ever*: nothing decays, and the gradient through a kept state is
     exactly 1. No gate depends on the previous state, so all timesteps are computed in parallel. Backward, the
-    derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice.
+    derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice it.
 
     In a multi-layer BMRU the input of layer :math:`l \ge 2` is the state of the layer before, times dropout.
 
@@ -63,10 +63,11 @@ class BMRU(Recurrent):
         dropout: probability of dropout on the output of each layer but the last. Default: 0
         bidirectional: add a second set of units that reads the sequence backwards. Default: ``False``
         alpha_surr: sharpness of the surrogate derivative; 0 is the straight-through estimator. Default: 1.0
-        beta_bias: what ``b_beta`` starts at, beside its random part. At 0 a unit writes at every other timestep at
-            first; above the size of usual candidates (about 0.6 for inputs of variance 1) it starts by holding, as an
-            LSTM does with its forget bias. On copy-first-input, 4 divided the error by five; on sequences a hundred
-            times as long it was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05 (docs/log.md). Default: 0.0
+        beta_bias: what ``b_beta`` starts at, beside its random part. With 0 a unit writes at every other timestep at
+            first; with more than the size of usual candidates (about 0.6 for inputs of variance 1) it starts by
+            holding, as an LSTM does with its forget bias. On copy-first-input, 4 divided the error by five; on
+            sequences a hundred times as long the error was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05
+            (docs/log.md). Default: 0.0
         backend: who computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
         device, dtype: of the parameters.
 
@@ -152,9 +153,9 @@ class BMRU(Recurrent):
 
     @torch.no_grad()
     def tune(self, codes: Tensor, gain: float = 1.0) -> None:
-        r"""Start with a timestep of its own for each unit of the first layer, the only one at which it writes.
+        r"""Give each unit of the first layer a timestep of its own, the only one at which it writes at the start.
 
-        For inputs that end in a code :math:`e_t` of the timestep whose norm is the same at all timesteps, such as
+        The inputs must end in a code :math:`e_t` of the timestep whose norm is the same at all timesteps, such as
         sinusoids. Unit i of a direction gets the timestep :math:`\tau_i` with the code ``codes [directions, N, P]``:
 
         .. math:: \beta_t = \text{gain} \, (|e_{\tau_i}|^2 - e_{\tau_i} \cdot e_t), \qquad \hat h_t = W_x x_t + b_x
@@ -192,10 +193,9 @@ class BMRU(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         reverse = suffix == "_reverse"
         weight, bias, alpha = self.parameters_of(layer, suffix)
-        reset = steps.reset_reverse if reverse else steps.reset
         options = {
             "alpha_surr": self.alpha_surr,
-            "reset": reset,
+            "reset": steps.resets(reverse),
             "reverse": reverse,
             "time_major": not self.batch_first,
         }

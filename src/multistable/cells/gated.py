@@ -13,7 +13,7 @@ __all__ = ["GRU", "LSTM"]
 
 
 class GRU(Recurrent):
-    """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline with the face of the other cells.
+    """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline called like the other cells.
 
     Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
     torch's fast kernels know neither padding nor segments, so with ``lengths`` or ``reset`` each segment is cut out and

@@ -1,4 +1,4 @@
-"""The linear recurrent unit (Orvieto et al. 2023) with the face of ``torch.nn.GRU``."""
+"""The linear recurrent unit (Orvieto et al. 2023) with the interface of ``torch.nn.GRU``."""
 
 import math
 from typing import Any, ClassVar

@@ -82,9 +82,8 @@ class MinGRU(Recurrent):
         if steps.valid is not None:  # padding keeps the state: h = 1 * h + 0
             a, b = torch.where(steps.valid, a, 1.0), torch.where(steps.valid, b, 0.0)
         reverse = suffix == "_reverse"
-        reset = steps.reset_reverse if reverse else steps.reset
         layout = {"time_major": not self.batch_first, "backend": self.backend}
-        h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **layout)
+        h, h_last = linear_layer(a, b, h0, pairs=False, reset=steps.resets(reverse), reverse=reverse, **layout)
         return h, steps.last_state(h, h_last, reverse)
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,8 @@
     clocked:FIELD:N     ClockedRNN with N iterations per timestep: clocked:brc:4
     mru:FIELD           MRU with at most two stable branches, mru:FIELD:K with at most K: mru:simplified_brc
 
-FIELD is a name out of :data:`multistable.dynamics.FIELDS`, to which a program adds its own. All that a cell is made of
-stands in its name, so a model of such cells is described by its configuration as any other.
+FIELD is a name out of :data:`multistable.dynamics.FIELDS`, to which a program adds its own. The name says all that a
+cell is made of, so the configuration of a model describes such cells like any other.
 """
 
 import re

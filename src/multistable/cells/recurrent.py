@@ -1,4 +1,4 @@
-"""The face of ``torch.nn.GRU`` over any law: layers, directions, layouts, dropout, single steps."""
+"""The interface of ``torch.nn.GRU`` around any recurrence: layers, directions, layouts, dropout, single steps."""
 
 import math
 import warnings
@@ -25,9 +25,9 @@ def reset_linear(weight: Tensor, bias: Tensor | None) -> None:
 
 
 class Part(NamedTuple):
-    """A stretch of a cell's features that one read-out matrix reads: the cell they come from and their number.
+    """A stretch of a cell's features that has a read-out matrix of its own: the cell it comes from and its size.
 
-    ``pairs`` says that they are complex numbers, real parts and then imaginary ones.
+    ``pairs`` says that the features are complex numbers, first all real parts and then all imaginary ones.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Recurrent(nn.Module):
     takes_position: ClassVar[bool] = False
     """Whether a position encoding helps this cell: blocks then add one to its input."""
     parallel: ClassVar[bool] = False
-    """Whether all timesteps are computed at once. A loop over them torch.compile would unroll, 0.1 s per step."""
+    """Whether all timesteps are computed at once. ``torch.compile`` would unroll a loop over them: 0.1 s per step."""
     has_skip: ClassVar[bool] = False
     """Whether the cell's read-out includes a multiple of its input, ``skip * x``."""
     options: ClassVar[dict[str, Any]] = {}
@@ -155,7 +155,7 @@ class Recurrent(nn.Module):
         """:meth:`forward` of a padded batch; packed and unbatched input come here too, past the module's hooks."""
         steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
         h0 = sequences.initial_states(self, input, steps.B, hx)
-        x, last = steps.zero_padding(input), []  # a NaN there would reach the gradient of the weights, as 0 * NaN
+        x, last = steps.zero_padding(input), []  # a NaN in it would reach the gradient of the weights, as 0 * NaN
         for layer in range(self.num_layers):
             if layer > 0 and self.dropout > 0:
                 x = F.dropout(x, self.dropout, self.training)

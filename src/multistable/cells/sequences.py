@@ -71,6 +71,10 @@ class Steps:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
 
+    def resets(self, reverse: bool) -> Tensor | None:
+        """``[B, T]``: before which steps the state of a direction is zero, or None."""
+        return self.reset_reverse if reverse else self.reset
+
     def zero_padding(self, x: Tensor) -> Tensor:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
         return x if self.valid is None else torch.where(self.valid, x, torch.zeros_like(x))
@@ -110,7 +114,7 @@ class Steps:
         return torch.where(t < lengths, lengths - 1 - t, t)
 
     def segments(self, T: int) -> list[Segment]:
-        """All segments of all sequences, in order; reads ``lengths`` and ``reset``, so a GPU is waited for."""
+        """All segments of all sequences, in order; this reads ``lengths`` and ``reset`` and so waits for a GPU."""
         lengths = [T] * self.B if self.lengths is None else self.lengths.tolist()
         marks: list[list[int]] = [[] for _ in range(self.B)]
         if self.reset is not None:
@@ -137,12 +141,12 @@ def at_steps(x: Tensor, index: Tensor, axis: int = 1) -> Tensor:
 def run_padded(
     scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """States and last state ``[B, N]`` of a law that no padding leaves alone, ``scan(b, h0, reset=, reverse=)``.
+    """States and last state ``[B, N]`` of a scan whose state padding would change, ``scan(b, h0, reset=, reverse=)``.
 
     Forwards, the last state is taken where the sequence ends; backwards, the valid part is turned around first, so that
     padding comes last there too.
     """
-    padded, reset = steps.lengths is not None, steps.reset_reverse if reverse else steps.reset
+    padded, reset = steps.lengths is not None, steps.resets(reverse)
     turned = reverse and padded
     if turned:
         b = steps.turn(b)
@@ -159,13 +163,13 @@ def run_padded(
 def run_loop(
     law: Callable[[Tensor, Tensor], Tensor], proj: Tensor, h0: Tensor, steps: Steps, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """States and last state ``[B, N]`` of a law that needs the state before, ``h = law(proj_t, h)``, step by step."""
+    """States and last state ``[B, N]`` of a law that looks at the state, ``h = law(proj_t, h)``, step by step."""
     axis = 1 if steps.batch_first else 0
     # Cut once: the backward of a slice per step would write T gradients of the whole sequence.
     inputs, h = proj.unbind(axis), h0.to(proj.dtype)
     valid = None if steps.valid is None else steps.valid.unbind(axis)  # [B, 1] each
-    marks = steps.reset_reverse if reverse else steps.reset
-    marks = None if marks is None else marks[..., None].unbind(1)  # [B, 1] each
+    reset = steps.resets(reverse)
+    marks = None if reset is None else reset[..., None].unbind(1)  # [B, 1] each
     states = [h] * len(inputs)
     for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
         start = h if marks is None else torch.where(marks[t], torch.zeros_like(h), h)
@@ -178,7 +182,7 @@ def run_loop(
 def check_input(module: nn.Module, name: str, x: Tensor) -> None:
     """Refuse what is no tensor of floats, and one of another dtype or device than the weights.
 
-    Autocast converts dtypes, so that they may differ under it.
+    Under autocast, which converts them, dtypes may differ.
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
@@ -186,7 +190,7 @@ def check_input(module: nn.Module, name: str, x: Tensor) -> None:
         raise TypeError(f"{name} must be floating point, got {x.dtype}")
     if x.is_nested:
         raise TypeError(f"{name} must be a padded tensor or a PackedSequence, got a nested tensor")
-    if torch.compiler.is_compiling():  # the compiler would guard every parameter for a sentence that torch has, too
+    if torch.compiler.is_compiling():  # the compiler would guard every parameter, for an error that torch raises, too
         return
     weight = next(module.parameters(), None)  # a replica of DataParallel has none
     if weight is None:
@@ -271,10 +275,10 @@ def _check_lengths(lengths: Tensor, B: int, T: int) -> Tensor:
     lengths = torch.as_tensor(lengths)
     if lengths.shape != (B,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
-    # On a GPU reading them would wait for the device, so only those on the CPU are looked at.
+    # Only lengths on the CPU are looked at: on a GPU, reading them would wait for the device.
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and ((lengths < 0) | (lengths > T)).any():
         raise ValueError(f"lengths must lie between 0 and T = {T}, got {lengths.tolist()}")
-    return lengths.clamp(0, T)  # those not looked at must not lead outside
+    return lengths.clamp(0, T)  # those that were not looked at must not lead outside
 
 
 def _check_reset(reset: Tensor, shape: torch.Size, device: torch.device) -> Tensor:

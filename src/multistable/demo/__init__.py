@@ -35,7 +35,7 @@ class Plan:
 def run(folder: Path, *, seed: int = 0, plan: Plan | None = None, console: Console) -> Path:
     """Train and test the cells, print two tables, write the page into ``folder`` and return its path.
 
-    The runs of copy-first lie in ``folder/runs``: after a kill the same call goes on with them.
+    The runs of copy-first are in ``folder/runs``: after a kill the same call goes on with them.
     """
     plan, started = plan or Plan(), time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ def make(name: str, seed: int, preset: Preset = PRESET) -> Run:
 
 
 def learn(run: Run, folder: Path, lengths: Sequence[int], samples: int, show: Show, show_progress: bool) -> Outcome:
-    """Train, or take up what lies in ``folder``; then test the weights that were best on the validation set."""
+    """Train, or go on from what is in ``folder``; then test the weights that were best on the validation set."""
     result = train_run(run, folder, Options(device="cpu", show_progress=show_progress))
     _, model = load_trained(folder_of(run, folder))
     errors: dict[float, list[tuple[int, float]]] = {noise: [] for noise in NOISES}

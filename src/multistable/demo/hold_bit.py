@@ -4,8 +4,8 @@ The input is +1 or -1 at the first step and zero ever after; the target is that 
 sequences of at most 10 steps, the test goes to 10^6.
 
 A fresh BMRU unit may write the same value at every step. Then nothing of the bit is left at the end, the read-out
-shrinks because zero is the best guess, and with it every gradient: 9 of 50 seeds died so when all lengths from 1 to 10
-came from the start and all parameters learned at one rate (29 of 50 with length 10 alone). Two things help:
+shrinks because zero is the best guess, and with it every gradient shrinks. 9 of 50 seeds died this way when all lengths
+from 1 to 10 came from the start and all parameters learned at one rate (29 of 50 with length 10 only). Two things help:
 
 - first to write, then to hold: lengths grow from 1 to 10. At the last step of a long sequence the value to write equals
   the value held, and the gate's gradient ``G (value - h_prev)`` is zero; in a sequence of two steps it is not.

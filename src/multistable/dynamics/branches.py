@@ -47,8 +47,8 @@ def branch_scan(
         h0: the state before the first step, ``[B, N]``; zeros if None.
         reset: ``[B, T]`` booleans; the state is zero just before a marked step.
         max_branches: K, the most stable equilibria an element may have.
-        alpha_surr: sharpness of the surrogate gradient on the choice of branch; None: the exact gradient alone, which
-            is that of the value and takes the branch as given.
+        alpha_surr: sharpness of the surrogate gradient on the choice of branch; None for the exact gradient alone, that
+            of the value on the branch as given.
         max_gain: bound on the gain ``1 / (1 - df/dh)`` of implicit gradients, infinite at a fold.
         n_grid: see :func:`~multistable.dynamics.equilibria`.
 
@@ -56,8 +56,8 @@ def branch_scan(
     read from there on), the comparison ``h_{t-1} >= u`` with an unstable root u between branches i and i + 1 receives
     ``(credit_t[i + 1] - credit_t[i]) / (1 + (alpha_surr pi (h_{t-1} - u))^2)``. Credit is carried back by the branch
     maps alone, so it neither fades nor grows while a branch is kept. Where the state flows past the place of a branch
-    that the input has abolished (``f - h`` comes close to zero there, at g), that is a choice too: ``|f(g) - g|``
-    receives the credit of where the state went less that of g, times the same function of it.
+    that the input has abolished (at g, where ``f - h`` comes close to zero), that is a choice too: ``|f(g) - g|``
+    receives the credit of where the state went, less that of g, times the same function of ``|f(g) - g|``.
     """
     args = torch.broadcast_tensors(*args)
     B, T, N = args[0].shape

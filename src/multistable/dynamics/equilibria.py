@@ -2,7 +2,7 @@
 
 ``F(h) = f(h) - h`` is evaluated on a grid and at its *turns*, the extrema where df/dh = 1, so that a pair of roots is
 not missed because it is closer than the grid is fine. Turns come from the field where it knows them, else from the
-grid: one where F turns towards zero between two grid points, and two where ``df/dh`` peaks beyond 1 between them.
+grid: there is one where F turns towards zero between two grid points, and two where ``df/dh`` peaks beyond 1 there.
 Between turns F is monotone, and each change of its sign is a bracket, in which Newton's method with bisection as a
 safeguard polishes the root. Everything is computed in float64, and every root's residual is looked at.
 """

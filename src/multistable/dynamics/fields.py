@@ -29,7 +29,7 @@ class Field:
     Args:
         function: ``f``, written with torch operations. A cell can be pickled if its functions can (no lambdas).
         constants: learnable numbers per unit, the last arguments of ``function``: name -> initial value.
-        drives: the arguments between, name -> what a cell adds to its initial bias. Default: all that are left, 0 each.
+        drives: arguments between h and the constants, name -> what a cell adds to its initial bias. Default: 0 each.
         bounds: an interval that ``f`` maps into itself, so that it holds all equilibria. Default: ``(-1, 1)``
         derivative: ``df/dh`` with the arguments of ``function``. Default: by autograd.
         turns: of the drives and constants ``[...]``, every h at which ``df/dh = 1``, ``[..., M]``, NaN where there are
@@ -150,7 +150,7 @@ def _nbrc(h: Tensor, u_h: Tensor, u_a: Tensor, u_c: Tensor, w_a: Tensor, w_c: Te
 
 
 def linear(a: float = 0.9) -> Linear:
-    """``a h + x`` with a learnable ``a`` per unit, given here at its start."""
+    """``a h + x`` with a learnable ``a`` per unit; the argument is its initial value."""
     return Linear(_linear, constants={"a": a}, bounds=(-math.inf, math.inf), derivative=_linear_slope)
 
 

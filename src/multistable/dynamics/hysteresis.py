@@ -26,8 +26,8 @@ __all__ = ["check_backend", "folds", "hysteresis_scan", "roots"]
 # Halley steps that take the start of `_upper` to the last digits, whatever x and beta (tests/test_hysteresis.py).
 _STEPS = {torch.float32: 2, torch.float64: 4}
 # Elements at a time: on a CPU some ten tensors of a block stay in its cache, elsewhere memory is the only limit. Torch
-# does not split operations on fewer than 2^15 elements, so that blocks run side by side on threads of our own. Its
-# threads would meet after each of the 140 operations of a block, which takes for ever where cores are shared.
+# does not split operations on fewer than 2^15 elements, so blocks can run side by side on threads of our own. Torch's
+# threads would meet after each of the 140 operations of a block, which is very slow where cores are shared.
 _BLOCK = {"cpu": (1 << 15) - 1}
 _BLOCK_ELSEWHERE = 1 << 26
 
@@ -285,7 +285,8 @@ def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
     """
     B, T, N = x.shape
     if torch.compiler.is_compiling():
-        return fill(slice(0, B), slice(0, T))
+        fill(slice(0, B), slice(0, T))
+        return
     size = max(1, _BLOCK.get(x.device.type, _BLOCK_ELSEWHERE) // max(N, 1))  # rows of N
     steps = max(1, min(T, size))
     many = max(1, size // steps)

@@ -44,8 +44,8 @@ class ReadOut(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform with ``variance / (number of features)``; for pairs of features, which are complex ones, normal with
-        variance 2 / (number of features), as Orvieto's 1 / (number of complex ones)."""
+        """Uniform of variance ``variance / (number of features)``; for pairs, which are complex features, normal of
+        variance 2 / (number of features), which is Orvieto's 1 / (number of complex features)."""
         fan_in = self.directions * sum(part.size for part in self.parts)
         for part in self.parts:
             weight = getattr(self, part.name)
@@ -89,7 +89,7 @@ class Block(nn.Module):
             x, u = at_last(x, steps.lengths), at_last(u, steps.lengths)
             if self.cell.bidirectional:
                 features = at_last(features, steps.lengths)
-            else:  # at hand already; a slice of all states would cost the backward a pass over them
+            else:  # these are at hand; slicing all states would cost the backward a pass over them
                 features = h_n[0, :, : self.cell.feature_size]
         return self.mix(x, u, features, self.training), h_n
 

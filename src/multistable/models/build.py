@@ -56,8 +56,9 @@ def build_block(name: str, config: ModelConfig) -> Block:
 def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
     """A linear map; with ``initial="unit"`` what comes out has the variance of what goes in.
 
-    Of torch's own a third is left, a 27th behind three: with those, a model of one block stayed at chance on
-    Pathfinder's easy images that learns within two epochs with these and a slower start (docs/log.md).
+    torch's own initialisation leaves a third of it, and a 27th behind three maps. With that, a model of one block
+    stayed at chance on Pathfinder's easy images; with ``"unit"`` and a slower start it learns them within two epochs
+    (docs/log.md).
     """
     layer = nn.Linear(D, H)
     if config.initial == "unit":
@@ -66,7 +67,7 @@ def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
 
 
 def tune(cell: BMRU, encoding: PositionEncoding, position: PositionConfig) -> None:
-    """Give each unit a timestep of its own, those of a direction spread over all T at random, one in each T / N."""
+    """Give each unit a timestep of its own: in each direction a random one of each stretch of T / N steps."""
     assert position.T is not None
     steps = torch.stack([spread(cell.hidden_size, position.T) for _ in cell.suffixes])
     # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
@@ -80,7 +81,7 @@ def spread(N: int, T: int) -> Tensor:
 
 
 def build_cell(name: str, config: ModelConfig) -> Recurrent:
-    """A cell of one layer that reads ``H`` features, and behind them the position if it takes one."""
+    """A cell of one layer that reads ``H`` features and, behind them, the position if it takes one."""
     kind, options = find_cell(name)
     position = config.position
     P = position.dim if position is not None and (position.everywhere or kind.takes_position) else 0

@@ -34,12 +34,12 @@ class PositionConfig:
     scale: float = 4.0
     T: int | None = None
     everywhere: bool = False
-    """Also for cells that take no positions by themselves (the LRU, and that of a hybrid)."""
+    """Whether cells that take no positions by themselves (the LRU, also that of a hybrid) get them, too."""
     tuning: float = 8.0
     """Each BMRU unit starts with one of the T timesteps as its own, at which alone it writes
-    (:meth:`~multistable.BMRU.tune`): its threshold is ``tuning * sum(1 - cos(2 pi (t - own) / wavelength))``. It takes
-    wavelengths enough to tell timesteps apart: at T = 784 the least threshold elsewhere is 19 with ``dim`` 16, 2.5 with
-    8 and 0.002 with 4, where candidates are about 0.6. 0 for the initialisation of a BMRU without positions."""
+    (:meth:`~multistable.BMRU.tune`): its threshold is ``tuning * sum(1 - cos(2 pi (t - own) / wavelength))``. It needs
+    enough wavelengths to tell timesteps apart: at T = 784 the least threshold elsewhere is 19 with ``dim`` 16, 2.5 with
+    8 and 0.002 with 4, where candidates are about 0.6. With 0, units start as they do without positions."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
@@ -82,10 +82,10 @@ class ModelConfig:
     """The encoding handed to the cells that take positions; None for none."""
     alpha_surr: float = 1.0
     beta_bias: float = 0.0
-    """Of the BMRU's thresholds at the start, where no positions set them."""
+    """Added to the bias of the BMRU's thresholds at the start, where no positions set them."""
     initial: Literal["unit", "torch"] = "unit"
-    """Linear maps between the cells start with weights of variance 1 / (number of inputs), which keeps that of what
-    they carry, or as ``torch.nn.Linear`` does, with a third of it."""
+    """How linear maps between the cells start: with weights of variance 1 / (number of inputs), which keep the variance
+    of what passes, or as ``torch.nn.Linear`` does, with a third of that."""
     lru: LRUConfig = LRUConfig()
     dropout: float = 0.0
 

@@ -117,9 +117,9 @@ class SequenceModel(nn.Module):
         """Outputs, and the state to go on from.
 
         Args:
-            x: ``[B, T, d_input]``; T = 0 with pooling ``"none"`` only, since of no outputs none is last.
-            state: that of the chunk before; None at the beginning. Bidirectional models take none, because their
-                reverse direction would need the future.
+            x: ``[B, T, d_input]``; T may be 0 with pooling ``"none"`` only, since there is no output to pool.
+            state: what the call for the chunk before returned; None at the beginning. Bidirectional models take none,
+                because their reverse direction would need the future.
             reset: ``[B, T]`` booleans, the first steps of segments: states and positions start anew there.
             lengths: ``[B]``, the valid steps of right-padded sequences. Padding changes nothing, and outputs are zero
                 there.

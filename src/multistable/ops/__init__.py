@@ -4,7 +4,6 @@ Each scan is defined by a loop (``reference.py``) and computed by the fastest ba
 :func:`explain` says which one and why. Latches only select, so every backend returns the same bits.
 """
 
-import torch
 from torch import Tensor
 
 from multistable.ops import reference
@@ -13,7 +12,7 @@ from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name,
 from multistable.ops.fused import bmru_fused, fusible  # noqa: F401  (for the layer)
 from multistable.ops.library import call, last_state
 from multistable.ops.memory import release_memory
-from multistable.ops.precision import wide
+from multistable.ops.pairs import from_pairs, to_pairs
 from multistable.ops.reference import bmru_step
 
 __all__ = [
@@ -106,9 +105,9 @@ def linear_scan(
         return reference.linear_scan(a, b, h0, reset=reset)
     if not b.is_complex():
         return call("linear_scan", a, b, h0, reset, False, False, backend)[0]
-    start = None if h0 is None else _to_pairs(h0)
-    h = call("linear_scan", _to_pairs(a), _to_pairs(b), start, reset, True, False, backend)[0]
-    return torch.complex(*h.chunk(2, dim=-1))
+    start = None if h0 is None else to_pairs(h0)
+    h = call("linear_scan", to_pairs(a), to_pairs(b), start, reset, True, False, backend)[0]
+    return from_pairs(h)
 
 
 def bmru_layer(
@@ -163,28 +162,19 @@ def linear_layer(
         h, h_last = call("linear_scan", a, b, h0, reset, pairs, reverse, backend)
         return along(h), h_last
     turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
-    number = _from_pairs if pairs else (lambda x: x)
+    number = from_pairs if pairs else (lambda x: x)
     a, x = (number(a if a.ndim == 1 else turned(a)), number(turned(b)))
     start, reset = (None if h0 is None else number(h0)), (None if reset is None else turned(reset))
     h = reference.linear_scan(a, x, start, reset=reset)
-    h = (_to_pairs(h) if pairs else h).to(b.dtype)
+    h = (to_pairs(h) if pairs else h).to(b.dtype)
     return along(turned(h)), last_state(h, h0, False)
 
 
 def explain(x: Tensor, backend: str = "auto") -> Choice:
     """Which backend would scan tensors like ``x``, why, and why no faster one.
 
+    >>> import torch
     >>> print(explain(torch.zeros(2, 3, 4), backend="portable"))
     portable: asked for by name (plain torch, runs on any device)
     """
     return choose(backend, x)
-
-
-def _to_pairs(x: Tensor) -> Tensor:
-    """Complex ``[..., N]`` to real ``[..., 2N]``: real parts, then imaginary parts."""
-    return torch.cat([x.real, x.imag], dim=-1)
-
-
-def _from_pairs(x: Tensor) -> Tensor:
-    """The inverse of :func:`_to_pairs`; half precision becomes float32, because torch has no such complex numbers."""
-    return torch.complex(*x.to(wide(x.dtype)).chunk(2, dim=-1))

@@ -13,7 +13,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def check_alpha_surr(alpha_surr: float) -> None:
     if not alpha_surr >= 0:
         raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
-    if alpha_surr == math.inf:  # at a threshold the derivative would be that of inf * 0
+    if alpha_surr == math.inf:  # at a threshold inf * 0 would make the derivative NaN
         raise ValueError(f"alpha_surr must be finite, got {alpha_surr!r}")
 
 

@@ -1,15 +1,15 @@
-"""The scans on the CPU: compiled loops over time, in parts that as many threads as torch uses take in turn.
+"""The scans on the CPU: compiled loops over time, cut into parts that several threads take in turn.
 
-A part is some sequences of the batch. Where there are too few of them, a latch's part is some steps of one: a short
-look back finds the state it starts from, because a unit forgets its past when it is written. The linear recurrence is
-cut into groups of units.
+A part is some sequences of the batch. Where there are fewer sequences than threads, a latch's part is some steps of one
+sequence: a short look back finds the state it starts from, because a unit forgets its past when it is written. The
+linear recurrence is then cut into groups of units.
 
-States do not depend on the cuts. Gradients do, by their rounding, where a latch is cut into steps: sums over time are
-then formed part by part, so they repeat bit for bit with the same number of threads only. Which thread takes which part
+States do not depend on the cuts. Gradients do, in their rounding, where a latch is cut into steps: sums over time are
+then formed part by part, so they repeat bit for bit only with the same number of threads. Which thread takes which part
 never matters.
 
-The kernels (``cpu_kernels.py``) release the GIL and run on torch's own threads (``team.py``). numba's parallel loops
-would bring an OpenMP of their own along, by which a forked DataLoader worker is killed.
+The kernels (``cpu_kernels.py``) release the GIL and run on torch's own threads (``team.py``), as many as torch uses.
+numba's parallel loops would bring along an OpenMP of their own, which kills a forked DataLoader worker.
 
 Tensors are read in place whatever their strides of batch and time, so halves of a projection and time-major
 tensors cost no copy. The BMRU's forward compares bit patterns, so bfloat16 and float16, which numba does not know, move
@@ -37,8 +37,8 @@ Rows = tuple[np.ndarray, int, int]  # flat array, stride of the batch, stride of
 Span = tuple[int, int, int, int]  # sequences from and to, steps or units from and to
 LookBack = Callable[[int, int, int, np.ndarray], int]  # sequence, floor, lo, unknown [N] -> where to start
 _BITS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
-_PARTS_PER_THREAD = 4  # one each would leave all waiting for the last to begin
-_SMALLEST_PART = 1 << 18  # elements: a forward over so many takes 0.14 ms, handing out a part about 0.05 ms
+_PARTS_PER_THREAD = 4  # with one each, all would wait for the thread that begins last
+_SMALLEST_PART = 1 << 18  # elements: a forward over these takes 0.14 ms, handing out a part about 0.05 ms
 
 
 def bmru_forward(
@@ -202,7 +202,7 @@ def _latch_look_back(write: Tensor, reset: Tensor | None, flip: bool) -> LookBac
 def _fill_states(
     scan: Callable[[Span, Rows, Rows], None], look_back: Callable[[], LookBack], h0: Tensor | None, h: Tensor
 ) -> None:
-    """Fill ``h [B, T, N]`` by ``scan(span, start, out)``, part by part; ``look_back`` is made where steps are cut."""
+    """Fill ``h [B, T, N]`` by ``scan(span, start, out)``, part by part; ``look_back()`` is called if steps are cut."""
     spans, out = _spans_of_steps(h), _rows(_bits(h), h)
     if spans[0][3] == h.shape[1]:
         start = _rows(_bits(h0), h)
@@ -258,9 +258,9 @@ def _entering(
 ) -> Tensor:
     """What enters each span of steps, ``[spans, N]``: ``first [B, N]`` where a sequence begins.
 
-    Elsewhere ``prelude`` runs over the steps before, as far back as every unit was written, but at most over the span
-    before; ``join`` adds what is ``unknown`` then from what entered that one. A unit that never writes thus costs at
-    most one more pass.
+    Elsewhere ``prelude`` runs over the steps before the span, from so far back that every unit is written, but at most
+    over the span before it. For the units that are still ``unknown`` then, ``join`` adds what entered that span. So a
+    unit that never writes costs at most one more pass.
     """
     enter = first.new_zeros(len(spans), first.shape[1])
     unknown = torch.ones_like(enter, dtype=torch.bool)
@@ -283,7 +283,7 @@ def _spread(kernel: Callable[..., None], h: Tensor, reverse: bool, *args: Any) -
 
 
 def _count_parts(h: Tensor) -> int:
-    """How many parts keep all threads busy without any being small; one thread takes all at once."""
+    """How many parts keep all threads busy without any part being small; a single thread takes all at once."""
     threads = torch.get_num_threads()
     return 1 if threads == 1 else max(1, min(_PARTS_PER_THREAD * threads, h.numel() // _SMALLEST_PART))
 
@@ -293,10 +293,10 @@ def _cut(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _take(spans: list[Span], work: Callable[[int, Span], None]) -> None:
-    """Do ``work`` on every span and its number; each thread takes the next when it is done with one.
+    """Call ``work(number, span)`` for every span; each thread takes the next span when it is done with one.
 
-    ``work`` must not turn a tensor that may require a gradient into rows: these threads know nothing of the operator
-    around them, which keeps autograd out.
+    ``work`` must not turn a tensor that may require a gradient into rows: the operator around this keeps autograd out
+    in the calling thread only.
     """
     left = deque(enumerate(spans))
 

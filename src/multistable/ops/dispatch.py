@@ -60,7 +60,7 @@ BACKENDS = {
 }
 """Name and description of every backend, the fastest first."""
 
-_REFUSALS = {"triton": _triton_refusal, "cpu": _cpu_refusal}  # why it cannot serve a device; the others always can
+_REFUSALS = {"triton": _triton_refusal, "cpu": _cpu_refusal}  # why one cannot serve a device; the others always can
 
 
 def check_name(backend: str) -> None:
@@ -69,7 +69,7 @@ def check_name(backend: str) -> None:
 
 
 def choose(backend: str, x: Tensor) -> Choice:
-    """Resolve ``backend`` for a tensor: ``"auto"`` takes the fastest that can serve, a name that one or none."""
+    """Resolve ``backend`` for a tensor: ``"auto"`` takes the fastest that can serve, a name that one or raises."""
     check_name(backend)
     refused = {}
     for name, description in BACKENDS.items():

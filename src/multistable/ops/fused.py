@@ -1,4 +1,4 @@
-"""A BMRU layer on the CPU, projection and scan, tile by tile, so that what lies between the two stays in the cache.
+"""A BMRU layer on the CPU: projection and scan tile by tile, so that what passes between the two stays in the cache.
 
 ::
 
@@ -6,15 +6,16 @@
     h    = scan(proj)       [B, T, N]
 
 A *tile* is as many timesteps as have 4 MiB of projection. The scan goes on with the state that leaves the tile before,
-which gives the same bits as one scan. Without gradients the whole projection never exists. With them it is kept, in
-memory that waits for the next step when the backward is done, and its gradient never exists as a whole::
+which gives the same bits as one scan. Without gradients the projection never exists as a whole. With gradients it does,
+in memory that waits for the next call when the backward is done; its gradient never exists as a whole::
 
     grad_x = grad_proj W        grad_W = sum of grad_proj^T x over tiles        grad_b = sum of grad_proj over rows
 
-These are the two largest pieces of fresh memory of a layer, which costs more than the scan's work on it.
+The projection and its gradient are the two largest pieces of fresh memory of a layer, and the first touch of fresh
+memory costs more than the scan's work on it.
 
-The matrix products are cut too. MKL rounded those of a tile like the whole in float32 and float64 wherever it was
-looked at; that is not promised.
+The matrix products are cut too. Wherever it was looked at, MKL rounded those of a tile like the whole, in float32 and
+float64; that is not promised.
 """
 
 from itertools import pairwise
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.dispatch import choose, load
-from multistable.ops.library import refuse_twice, watched
+from multistable.ops.library import batch_first, refuse_twice, watched
 from multistable.ops.memory import kept
 
 __all__ = ["bmru_fused", "fusible"]
@@ -42,7 +43,7 @@ def fusible(x: Tensor, weight: Tensor, backend: str, *others: Tensor | None) -> 
     wide = x.dtype == weight.dtype and x.dtype in (torch.float32, torch.float64)
     if not wide or x.shape[0] * x.shape[1] <= _rows_of_a_tile(weight):
         return False
-    if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():  # not known to the function
+    if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():  # _Fused knows neither
         return False
     return choose(backend, x).backend == "cpu"
 
@@ -107,7 +108,7 @@ class _Fused(torch.autograd.Function):
             _project(x_tile, weight, bias, None if valid is None else tile.of(valid), both)
             out = tile.scanned(h)
             start = tile.state(h0) if tile.first else state
-            cand, beta = _batch_first(both, time_major).chunk(2, dim=-1)
+            cand, beta = batch_first(both, time_major).chunk(2, dim=-1)
             load("cpu").bmru_forward(cand, beta, alpha, start, tile.marks(reset), out, reverse=reverse)
             state = out[:, 0 if reverse else -1]
             if tile.last:
@@ -152,7 +153,7 @@ class _FusedBackward(torch.autograd.Function):
         for tile in reversed(tiles):
             x_tile, rows = tile.of(x), scratch[: tile.rows]
             both, grad_both = (
-                _batch_first(y, time_major).chunk(2, dim=-1)
+                batch_first(y, time_major).chunk(2, dim=-1)
                 for y in (tile.of(proj), rows.view(*x_tile.shape[:2], len(weight)))
             )
             found, total = load("cpu").bmru_backward(
@@ -186,7 +187,7 @@ class _FusedBackward(torch.autograd.Function):
 
 
 class _Tile(NamedTuple):
-    """Some sequences and some of their steps, side by side in memory; first and last: in the order of the scan."""
+    """Some sequences and some of their steps, side by side in memory; first and last in the order of the scan."""
 
     sequences: slice
     steps: slice
@@ -204,7 +205,7 @@ class _Tile(NamedTuple):
 
     def scanned(self, x: Tensor) -> Tensor:
         """Its part of ``x`` as a scan wants it, [B, T, N]."""
-        return _batch_first(self.of(x), self.time_major)
+        return batch_first(self.of(x), self.time_major)
 
     def marks(self, reset: Tensor | None) -> Tensor | None:
         return None if reset is None else reset[self.sequences, self.steps]
@@ -213,8 +214,8 @@ class _Tile(NamedTuple):
         return None if x is None else x[self.sequences]
 
     def before(self, h: Tensor, reverse: bool) -> Tensor:
-        """The state with which it starts if it is not the first."""
-        return _batch_first(h, self.time_major)[self.sequences, self.steps.stop if reverse else self.steps.start - 1]
+        """The state with which the tile starts, if it is not the first."""
+        return batch_first(h, self.time_major)[self.sequences, self.steps.stop if reverse else self.steps.start - 1]
 
 
 def _rows_of_a_tile(weight: Tensor) -> int:
@@ -222,7 +223,10 @@ def _rows_of_a_tile(weight: Tensor) -> int:
 
 
 def _tiles(x: Tensor, weight: Tensor, options: _Options) -> list[_Tile]:
-    """In the order of the scan: steps of all sequences if time comes first, else of one, or some short sequences."""
+    """The tiles in the order of the scan.
+
+    A tile has some steps of all sequences if time comes first; else some steps of one sequence, or short sequences.
+    """
     most, time_major = _rows_of_a_tile(weight), options.time_major
     T, B = x.shape[:2] if time_major else (x.shape[1], x.shape[0])
     width = B if time_major else max(1, most // T)
@@ -246,7 +250,3 @@ def _project(x: Tensor, weight: Tensor, bias: Tensor | None, valid: Tensor | Non
     if valid is not None:
         for half, neutral in zip(out.chunk(2, dim=-1), (0.0, 1.0), strict=True):
             half.masked_fill_(~valid, neutral)
-
-
-def _batch_first(x: Tensor, time_major: bool) -> Tensor:
-    return x.transpose(0, 1) if time_major else x

@@ -1,4 +1,4 @@
-"""Memory in huge pages where Linux gives them: fresh for what a scan returns, kept from step to step for a layer."""
+"""Memory in huge pages where Linux gives them: fresh for what a scan returns, kept from call to call for a layer."""
 
 import ctypes
 import mmap
@@ -17,7 +17,7 @@ __all__ = ["fresh", "kept", "release_memory"]
 
 _SMALLEST, _LARGEST = 1 << 22, 1 << 28  # bytes; below, pages of 4 KiB cost little
 _MOST_IDLE = 1 << 28
-_LARGEST_KEPT = _MOST_IDLE // 2  # one that fills the pool would drive out all others at every turn
+_LARGEST_KEPT = _MOST_IDLE // 2  # a block that fills the pool would drive out all others at every turn
 _PAGE, _HUGE_PAGE = 1 << 12, 1 << 21
 _MADV_HUGEPAGE = 14
 
@@ -31,8 +31,8 @@ def fresh(x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
 
     On a CPU the first touch of each page of 4 KiB costs more than the scan's work on it. Asked for pages of 2 MiB, a
     forward scan at (32, 1024, 256) in float32 takes 7 ms instead of 14, the backward 14 instead of 25 (two cores).
-    Beyond 256 MiB it is not asked for: a virtual machine hands huge pages that were freed back to its host, and to
-    get them again takes 0.9 to 2 s per GiB, where small pages take 0.2 s and huge ones not yet handed back 0.06.
+    Beyond 256 MiB they are not asked for: a virtual machine hands freed huge pages back to its host, and getting them
+    again takes 0.9 to 2 s per GiB, where small pages take 0.2 s and huge ones not yet handed back 0.06.
     """
     out = x.new_empty(x.shape if shape is None else shape)
     if _pays(out, out.nbytes):
@@ -46,9 +46,9 @@ def fresh(x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
 def kept(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """:func:`fresh`, but of 4 to 128 MiB the memory stays with the process when the last tensor on it is gone.
 
-    There it waits for the next call that asks for as much or for down to half of it; 256 MiB may wait in all. A
-    training step at (32, 1024, 256) in float32 between others of nn.GRU takes 128 ms, and 151 where only the
-    projection's memory is kept (two cores; docs/log.md).
+    There it waits for the next call that asks for as much, or for no less than half of it; at most 256 MiB wait in all.
+    In turns with nn.GRU, a training step at (32, 1024, 256) in float32 takes 128 ms, and 151 where only the memory of
+    the projection is kept (two cores; docs/log.md).
 
     torch holds the view of the block until the *storage* is freed, whoever refers to that: views, arrays, a graph that
     is retained, hooks of saved tensors. The tensor is like any other but that its storage cannot be resized.
@@ -64,7 +64,7 @@ def kept(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     view = memoryview(block)
     weakref.finalize(view, _give_back, block).atexit = False
     whole = torch.frombuffer(view, dtype=x.dtype, count=count)
-    # No view, of which autograd would keep account: an output can then be changed in place like any other.
+    # Not a view, which autograd would keep track of: so an output can be changed in place like any other.
     return x.new_empty(0).set_(whole, 0, shape)  # pyright: ignore[reportCallIssue]  (without strides: contiguous)
 
 
@@ -88,7 +88,7 @@ def _take(size: int) -> mmap.mmap:
 def _give_back(block: mmap.mmap) -> None:
     """A block that is dropped goes back to the system at once: nothing else refers to it."""
     _idle.append(block)
-    with suppress(IndexError):  # another thread drops, too
+    with suppress(IndexError):  # another thread drops blocks, too
         while sum(map(len, _idle)) > _MOST_IDLE:
             del _idle[0]
 

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from multistable.ops.pairs import from_pairs, to_pairs
 from multistable.ops.precision import wide
 from multistable.surrogate import derivative
 
@@ -257,11 +258,10 @@ def _flip(x: Tensor | None, reverse: bool) -> Tensor | None:
 
 
 def _numbers(x: Tensor, pairs: bool) -> Tensor:
-    """To the dtype of the computation; real parts and imaginary parts become complex numbers."""
-    x = x.to(wide(x.dtype))
-    return torch.complex(*x.chunk(2, dim=-1)) if pairs else x
+    """``x`` in the dtype of the computation; pairs become complex numbers."""
+    return from_pairs(x) if pairs else x.to(wide(x.dtype))
 
 
 def _reals(x: Tensor, pairs: bool) -> Tensor:
     """The inverse of :func:`_numbers`."""
-    return torch.cat([x.real, x.imag], dim=-1) if pairs else x
+    return to_pairs(x) if pairs else x

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multistable.ops.precision import wide
 from multistable.surrogate import derivative, sign
 
 __all__ = ["bmru_scan", "bmru_step", "latch_scan", "linear_scan"]
@@ -80,8 +81,8 @@ def linear_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, *, reset: Tensor
 
 
 def _widen(x: Tensor) -> Tensor:
-    """float16 and bfloat16 become float32; everything else stays."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    """``x`` in the dtype of the computation."""
+    return x.to(wide(x.dtype))
 
 
 def _start(like: Tensor, h0: Tensor | None) -> Tensor:
@@ -147,7 +148,7 @@ def _written(write: Tensor, value: Tensor) -> Tensor:
 
 def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     """``x`` rounded to ``dtype``, in the dtype of the computation."""
-    return x if x.dtype == dtype and x.dtype == _widen(x).dtype else _Round.apply(_widen(x), dtype)
+    return x if x.dtype == dtype == wide(dtype) else _Round.apply(_widen(x), dtype)
 
 
 class _Round(torch.autograd.Function):
@@ -157,7 +158,7 @@ class _Round(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype) -> Tensor:
-        return x.to(dtype).to(torch.promote_types(torch.float32, dtype) if not dtype.is_complex else dtype)
+        return x.to(dtype).to(wide(dtype))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:

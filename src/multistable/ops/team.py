@@ -1,9 +1,9 @@
-"""A function on several threads at once: torch's own where they can be had, else a pool.
+"""Call a function on several threads at once: torch's own where they can be reached, else those of a pool.
 
 torch's matrix products run on the threads of its OpenMP library, which go on spinning for some milliseconds when a
-product is done. Threads beside them would share their cores, and a layer projects and scans in turns (docs/log.md has
-the times). So where torch brought GNU's library along, as its Linux builds do, the function is called, in Python, in a
-parallel region of that library: by those very threads.
+product is done. A layer projects and scans in turns, so threads of our own would have to share the cores with them
+(docs/log.md has the times). Where torch brought along GNU's library, as its Linux builds do, the function is therefore
+called in a parallel region of that library: by those very threads.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _forked = False
 
 
 def call_together(function: Callable[[], None], threads: int) -> None:
-    """Call ``function`` in up to ``threads`` threads, this one among them, and wait for all; raises what one raised."""
+    """Call ``function`` in up to ``threads`` threads, this one among them, and wait for all; raise what one raised."""
     if threads == 1:
         function()
     elif _openmp() is None or _forked:

@@ -143,8 +143,8 @@ def _backward_kernel(
 ):  # fmt: skip
     """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None.
 
-    N counts words: of pairs there are twice as many numbers, and so wide are the rows of ``into``, ``grad_alpha`` and
-    ``grad_h0``.
+    N counts words. Where these are pairs, the rows of ``into``, ``grad_alpha`` and ``grad_h0``, which hold single
+    numbers, are twice as wide.
     """
     DTYPE: tl.constexpr = h.dtype.element_ty
     HALF: tl.constexpr = DTYPE if FIELDS == 2 else None

@@ -93,8 +93,8 @@ def _store_step(
 
 @triton.jit
 def _pass(c, ci, s, si, PAIRS: tl.constexpr):
-    """What is left of a state ``s`` after a stretch with product ``c``. Of none passes nothing, not even an infinity:
-    a reset, whose product is zero, ends an overflow."""
+    """What is left of a state ``s`` after a stretch with product ``c``. Where that is zero nothing passes, not even an
+    infinity: so a reset, whose product is zero, ends an overflow."""
     re, im = _mul(c, ci, s, si, PAIRS)
     shut = (c == 0) & (ci == 0) if PAIRS else c == 0
     return tl.where(shut, 0.0, re), tl.where(shut, 0.0, im)

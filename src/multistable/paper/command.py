@@ -15,7 +15,7 @@ from multistable.training.presets import Scale
 __all__ = ["claims", "figure", "report", "reproduce"]
 
 SCALE_HELP = (
-    "paper: all numbers of the paper's tables. small: its models with fewer epochs and images, half an hour of a large "
+    "paper: all numbers of the paper's tables. small: its models with fewer epochs and images, half an hour on a large "
     "GPU per seed. smoke: seconds, learns nothing."
 )
 

@@ -13,7 +13,18 @@ from multistable.tasks import MNIST, CopyFirst, Pathfinder
 from multistable.training.config import Decay, Precision, Run
 from multistable.training.presets import SCALES, SHORT, Preset, Scale, make_run, preset
 
-__all__ = ["DEPTHS", "FIGURES", "LENGTHS", "NOISES", "Experiment", "TestAt", "plan"]
+__all__ = [
+    "DEPTHS",
+    "FIGURES",
+    "LENGTHS",
+    "NOISES",
+    "Experiment",
+    "TestAt",
+    "mnist_name",
+    "pathfinder_name",
+    "plan",
+    "shortened_name",
+]
 
 LENGTHS = (100, 1_000, 10_000, 100_000)
 NOISES = (1.0, 0.1, math.sqrt(0.1))
@@ -24,8 +35,8 @@ DEPTHS = (1, 2, 3)
 WIDTHS = (128, 256, 512, 1024)
 """State dimensions of the Pathfinder models."""
 SHORT_EPOCHS = 10
-"""Of the shortened Pathfinder runs at scale ``paper``: on an H200 the twelve of hard images took 17 minutes. All 24
-runs of 100 epochs would take 5 hours."""
+"""Epochs of the shortened Pathfinder runs at scale ``paper``: on an H200 the twelve of hard images took 17 minutes. All
+24 runs of 100 epochs would take 5 hours."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,7 @@ class Experiment:
     run: Run
     tests: tuple[TestAt, ...] = ()
     costly: bool = False
-    """Comes after all that are not, whatever the seed."""
+    """Whether it comes after all experiments that are not costly, whatever their seeds."""
 
     @property
     def name(self) -> str:
@@ -133,10 +144,18 @@ def permuted_mnist(scale: Scale = "paper", seed: int = 0) -> list[Experiment]:
             for black in (0, black_pixels):
                 chosen = replace(base, task=replace(base.task, black_pixels=black))
                 run = make_run(chosen, (cell,) * blocks, seed=seed, precision=precision(scale))
-                found.append(Experiment(f"{cell}-{blocks}-blocks{'-black' if black else ''}", run))
+                found.append(Experiment(mnist_name(cell, blocks, black > 0), run))
         if blocks == 2:
             found += with_other_positions(found)
     return found
+
+
+def mnist_name(cell: str, blocks: int, black: bool = False) -> str:
+    """
+    >>> mnist_name("hybrid", 2, black=True)
+    'hybrid-2-blocks-black'
+    """
+    return f"{cell}-{blocks}-blocks{'-black' if black else ''}"
 
 
 def with_other_positions(found: list[Experiment]) -> list[Experiment]:
@@ -176,19 +195,31 @@ def grid(base: Preset, level: str, widths: Iterable[int], seed: int, scale: Scal
             chosen = replace(base, task=replace(base.task, level=level), d_state=width)
             run = make_run(chosen, ("bmru",) * blocks, seed=seed, precision=precision(scale))
             run = run if scale == "paper" else for_epochs(run, run.epochs)
-            found.append(Experiment(f"{level}-{blocks}-block{'s' if blocks > 1 else ''}-{width}", run))
+            found.append(Experiment(pathfinder_name(level, blocks, width), run))
     return found
+
+
+def pathfinder_name(level: str, blocks: int, width: int) -> str:
+    """
+    >>> pathfinder_name("hard", 1, 256)
+    'hard-1-block-256'
+    """
+    return f"{level}-{blocks}-block{'s' if blocks > 1 else ''}-{width}"
 
 
 def shortened(experiment: Experiment) -> Experiment:
     """With fewer epochs."""
     run = for_epochs(experiment.run, SHORT_EPOCHS)
-    return replace(experiment, configuration=f"{experiment.configuration}-{SHORT_EPOCHS}-epochs", run=run)
+    return replace(experiment, configuration=shortened_name(experiment.configuration), run=run)
+
+
+def shortened_name(configuration: str) -> str:
+    return f"{configuration}-{SHORT_EPOCHS}-epochs"
 
 
 def for_epochs(run: Run, epochs: int) -> Run:
-    """Few epochs, half of them warm-up: at a rate of 1e-3 from the second epoch on nothing was learnt (the paper gets
-    there after ten)."""
+    """The run with few epochs, half of them warm-up: with a rate of 1e-3 from the second epoch on nothing was learned
+    (the paper gets there after ten)."""
     return replace(run, epochs=epochs, schedule=replace(run.schedule, warmup_epochs=epochs / 2))
 
 
@@ -203,8 +234,8 @@ FIGURES: dict[str, Callable[[Scale, int], list[Experiment]]] = {
 def plan(figures: Iterable[str] | None = None, scale: Scale = "paper", seeds: Iterable[int] = (0,)) -> list[Experiment]:
     """The experiments of some figures (None: of all), each run once, in the order in which they are worth computing.
 
-    All configurations of one seed come before the next seed; what is costly comes in the end. A run that two figures
-    share gets the tests of both.
+    All configurations of one seed come before the next seed; what is costly comes last. A run that two figures share
+    gets the tests of both.
     """
     names = list(FIGURES if figures is None else figures)
     if unknown := [name for name in names if name not in FIGURES]:

@@ -5,7 +5,8 @@ unit keeps written values (zeros) if, in the sequences of the run's own task who
 its last state is still the same in 75 % or more. The other units compute: one that writes all the time has the same
 value again by chance in half of them. A stored value is *overwritten* if the unit's last state is another one.
 
-To see whether the model loses by nothing else, the overwritten values are put back before the last timestep is read.
+To see whether the model loses for no other reason, the overwritten values are put back before the last timestep is
+read.
 """
 
 import time
@@ -33,7 +34,7 @@ OF_BMRU = ("stored", "overwritten", "intact", "restored")
 """What is measured of a model with a BMRU beside the metric."""
 
 
-class Reading(NamedTuple):
+class Trace(NamedTuple):
     """S sequences, read: errors ``[S]``, and the states around the timesteps that count."""
 
     scores: Tensor
@@ -69,18 +70,18 @@ def measure(
     """
     started = time.perf_counter()
     metric = run.task.metric
-    reading = read(run, model, test, device, deadline)
+    trace = read(run, model, test, device, deadline)
     found: dict[str, Any] = {"length": test.length, "noise": test.noise, "samples": test.samples}
-    found[metric] = float(reading.scores.mean())
+    found[metric] = float(trace.scores.mean())
     if bmru_places(model):
         memory = find_memory(run, model, test.samples, device)
-        first, last = (bmru_states(model, state) for state in (reading.first, reading.last))
+        first, last = (bmru_states(model, state) for state in (trace.first, trace.last))
         stored = memory.stored(first)
         overwritten = (stored & (first != last)).sum(dim=1)
         found["stored"] = int(stored.sum()) / len(stored)
         found["overwritten"] = int(overwritten.sum()) / len(stored)
         found["intact"] = int((overwritten == 0).sum())
-        found["restored"] = float(read_restored(run, model, reading, stored, device).mean())
+        found["restored"] = float(read_restored(run, model, trace, stored, device).mean())
     return found | {"seconds": round(time.perf_counter() - started, 3)}
 
 
@@ -97,8 +98,8 @@ def is_whole(run: Run, found: dict[str, Any]) -> bool:
 def find_memory(run: Run, model: SequenceModel, samples: int, device: torch.device | str = "cpu") -> Memory:
     """The units that keep what the first timestep left in them, on sequences of the run's own task."""
     task = copy_first(run)
-    reading = read(run, model, TestAt(task.length, task.noise, samples), device)
-    first, last = (bmru_states(model, state) for state in (reading.first, reading.last))
+    trace = read(run, model, TestAt(task.length, task.noise, samples), device)
+    first, last = (bmru_states(model, state) for state in (trace.first, trace.last))
 
     def keeps(chosen: Tensor) -> Tensor:
         lost = (chosen & (first != last)).sum(dim=0)
@@ -109,7 +110,7 @@ def find_memory(run: Run, model: SequenceModel, samples: int, device: torch.devi
 
 def read(
     run: Run, model: SequenceModel, test: TestAt, device: torch.device | str, deadline: float | None = None
-) -> Reading:
+) -> Trace:
     task = replace(copy_first(run), noise=test.noise)
     target, pieces = task.stream(test.length, test.samples, run.seed)
     ends = ahead(ends_apart(pieces))
@@ -126,19 +127,17 @@ def read(
         if deadline is not None and time.perf_counter() >= deadline:
             raise OutOfTimeError(f"no time to test at {test.length} timesteps")
     target = target.to(output.device)
-    return Reading(task.scores(output, target), target, first, before, last, x)
+    return Trace(task.scores(output, target), target, first, before, last, x)
 
 
-def read_restored(
-    run: Run, model: SequenceModel, reading: Reading, stored: Tensor, device: torch.device | str
-) -> Tensor:
+def read_restored(run: Run, model: SequenceModel, trace: Trace, stored: Tensor, device: torch.device | str) -> Tensor:
     """Errors ``[S]`` where the stored values ``[S, M]`` were put back before the last timestep was read."""
-    if reading.before is reading.last:
-        return reading.scores
-    first, before = (bmru_states(model, state) for state in (reading.first, reading.before))
-    state = with_bmru_states(model, reading.before, torch.where(stored, first, before))
-    output, _ = read_piece(model, reading.x, state, batch_size=BATCH, precision=run.precision, device=device)
-    return copy_first(run).scores(output, reading.target)
+    if trace.before is trace.last:
+        return trace.scores
+    first, before = (bmru_states(model, state) for state in (trace.first, trace.before))
+    state = with_bmru_states(model, trace.before, torch.where(stored, first, before))
+    output, _ = read_piece(model, trace.x, state, batch_size=BATCH, precision=run.precision, device=device)
+    return copy_first(run).scores(output, trace.target)
 
 
 def copy_first(run: Run) -> CopyFirst:

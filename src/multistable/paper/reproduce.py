@@ -33,7 +33,7 @@ __all__ = ["SEEDS", "Summary", "parse_duration", "reproduce"]
 SEEDS: dict[Scale, int] = {"paper": 5, "small": 1, "smoke": 1}
 """How many seeds are computed unless said otherwise; the paper's values are means over 5 runs."""
 ENDING = 0.03
-"""In this last share of the budget nothing is begun: to begin takes seconds (data, kernels, CUDA graph)."""
+"""In this last share of the budget nothing is begun: beginning takes seconds (data, kernels, CUDA graph)."""
 TESTS = "tests.json"
 
 
@@ -74,8 +74,8 @@ def reproduce(
     """Compute what is missing in ``results`` of the experiments behind some figures (None: all), seeds 0, 1, ...
 
     After ``budget`` seconds (None: without limit) it stops with a checkpoint in ``out``; the same call goes on from
-    there, to the same numbers. A finished run goes to ``results`` (see :mod:`multistable.paper.store`), and its
-    checkpoints go; its model stays in ``out``.
+    there, to the same numbers. The result of a finished run goes to ``results`` (see :mod:`multistable.paper.store`);
+    its checkpoints are removed, and its model stays in ``out``.
     """
     clock = Clock(budget)
     if (count := Processes.join((options or Options()).device).count) > 1:
@@ -221,7 +221,7 @@ def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, opti
 
 
 def check_data(experiment: Experiment) -> None:
-    """Look before the run does, so that no other error is taken for missing data. The files are read once."""
+    """Read the data before the run does, so that no other error is taken for missing data. They are read only once."""
     try:
         experiment.run.task.samples("valid", experiment.run.seed)
     except (DataError, OSError, ValueError) as error:
@@ -256,7 +256,7 @@ def read_tests(path: Path) -> dict[tuple[int, float, int], dict[str, Any]]:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """What only a run that goes on needs."""
+    """Remove what only an unfinished run needs."""
     for name in (LAST, BEST):
         (folder / name).unlink(missing_ok=True)
 

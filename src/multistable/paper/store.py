@@ -20,7 +20,7 @@ from multistable.training.presets import Scale
 __all__ = ["Record", "load", "outdated", "path_of", "read", "summarise", "write"]
 
 MOST_EPOCHS = 50
-"""So many epochs of a history are kept, evenly chosen, and the best and the last one."""
+"""The most epochs of a history that are kept, evenly chosen; the best and the last one come on top."""
 DIGITS = 4
 
 
@@ -109,7 +109,7 @@ def read(path: Path) -> Record:
 
 
 def check(record: Record) -> None:
-    """What claims, figures and report read must be there, and be what they take it for; a file may have been edited."""
+    """Raise unless all that claims, figures and report read is there and of its kind: a file may have been edited."""
     metric = record.run.task.metric
     check_numbers("it", {"seconds": record.seconds}, ["seconds"])
     for which, values in record.metrics.items():
@@ -141,7 +141,7 @@ def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
 
 
 def outdated(records: Sequence[Record], scale: Scale = "paper") -> list[Record]:
-    """Those of another run than the experiment of their name has now: its settings were changed since.
+    """The records whose run is not the one that the experiment of their name has now: its settings were changed since.
 
     They must not be read as results of that experiment. ``multistable reproduce`` replaces them.
     """

@@ -78,8 +78,8 @@ def error_at(model: torch.nn.Module, T: int, chunk: int = 100_000) -> float:
     """Mean squared error of the last output against the first input, the sequence read in chunks."""
     target, state, y = first_input(1)[:, 0], None, torch.zeros(2, 1)
     for start in range(0, T, chunk):
-        x = first_input(T)[:, start : start + chunk] if start == 0 else torch.zeros(2, min(chunk, T - start), 1)
-        y, state = model(x, state)
+        steps = min(chunk, T - start)
+        y, state = model(first_input(steps) if start == 0 else torch.zeros(2, steps, 1), state)
         y = y[:, -1]
     return float((y - target).square().mean())
 

@@ -17,7 +17,7 @@ Pooling = Literal["last", "mean", "none"]
 
 @dataclass(frozen=True)
 class Samples:
-    """One set of S samples as it lies on the device; :meth:`Task.inputs` turns rows of ``stored`` into inputs."""
+    """One set of S samples as it is kept on the device; :meth:`Task.inputs` turns rows of ``stored`` into inputs."""
 
     stored: Tensor
     """``[S, ...]``, in the most compact form (bytes for pixels): a batch is expanded when it is used."""

@@ -19,7 +19,7 @@ class HoldBit(Regression):
     """The paper's "simple benchmark" (section "Properties of the bistable MRU", stationarity).
 
     ``x [B, T, 1]`` is the bit, then zeros; target: the bit; loss: squared error at the last timestep. There are two
-    possible inputs only, so a set is the two of them in turn, and the test set is each of them once.
+    possible inputs only, so a set repeats the two of them in turn, and the test set has each of them once.
     """
 
     name = "hold-bit"
@@ -27,7 +27,7 @@ class HoldBit(Regression):
 
     length: int = 100
     train_samples: int = 2_560
-    """An epoch; 10 % on top are the validation set. The paper gives no number."""
+    """Samples of an epoch; the validation set has 10 % as many. The paper gives no number."""
 
     def __post_init__(self) -> None:
         check_sizes(1, length=self.length)

@@ -100,7 +100,7 @@ def load(part: str) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=2)
 def _load(images: idx.IDXFile, labels: idx.IDXFile, folder: Path) -> tuple[Tensor, Tensor]:
-    """Kept, because every set of every run is a part of them: to unpack and to check them takes half a second."""
+    """Cached, because every set of every run is a part of them, and unpacking and checking takes half a second."""
     for file in (images, labels):
         if idx.find(file, folder) is None:
             idx.download(file, folder, MIRRORS)

@@ -30,8 +30,8 @@ class InUseError(CheckpointError):
 def alone_in(folder: Path) -> Iterator[None]:
     """Refuse to work in the folder of a run in which another process is at work: both would write the same files.
 
-    It is locked by the system, which lets go of it when the process ends, however it does. Systems and file systems
-    that cannot lock a folder (Windows, NFS) are taken on trust.
+    The system holds the lock and lets go of it when the process ends, however it ends. Where a folder cannot be locked
+    (Windows, NFS), nothing is checked.
     """
     try:
         import fcntl

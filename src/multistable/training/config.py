@@ -45,7 +45,7 @@ class Schedule:
 class Decay:
     """Weight decay: of the BMRU's parameters (projections, alpha, read-out), and of all others.
 
-    ``reading="paper"`` takes "other parameters" by the word. ``"usual"`` spares those of them that are vectors, as is
+    ``reading="paper"`` takes "other parameters" literally. ``"usual"`` spares those of them that are vectors, as is
     usual: scales and shifts of norms, biases, and the LRU's eigenvalues and normalisation.
     """
 
@@ -62,8 +62,8 @@ class Run:
     model: ModelConfig
     epochs: int = 100
     batch_size: int = 256
-    """Of all processes together. The paper gives none; what is left of an epoch after the last full batch is not used
-    (the order of each epoch is another, so it is not the same samples that miss out)."""
+    """Of all processes together. The paper gives none. What is left of an epoch after the last full batch is not used;
+    each epoch has another order, so other samples are left out each time."""
     schedule: Schedule = field(default_factory=Schedule)
     decay: Decay = field(default_factory=Decay)
     seed: int = 0

@@ -8,7 +8,7 @@ __all__ = ["first_bad_layer"]
 
 @torch.no_grad()
 def first_bad_layer(model: nn.Module, x: Tensor) -> str:
-    """One sentence. Layers are asked in the order in which they finish, parts before the whole."""
+    """One sentence on the first bad layer, in the order in which layers finish: parts before the whole."""
     if not finite(x):
         return "the input of the model is not finite"
     found: list[str] = []

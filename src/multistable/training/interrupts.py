@@ -19,8 +19,7 @@ class Interrupts:
 def remember_interrupts(wanted: bool = True) -> Iterator[Interrupts]:
     """Within it, the first Ctrl-C sets ``asked`` and the second one raises ``KeyboardInterrupt``, as usual.
 
-    Where somebody else looks after interrupts, or Python does not allow it (outside of the main thread), nothing
-    changes.
+    Nothing changes where somebody else handles interrupts, or where Python does not allow it (outside the main thread).
     """
     found = Interrupts()
     usual = signal.getsignal(signal.SIGINT)

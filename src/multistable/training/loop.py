@@ -1,4 +1,4 @@
-"""The training loop: the only one, for every task and every cell; killed at any moment it resumes to the same bits."""
+"""The training loop, the only one for all tasks and cells; killed at any moment, it resumes to the same bits."""
 
 import json
 import math
@@ -47,18 +47,18 @@ class OutOfTimeError(RuntimeError):
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is computed: nothing here is meant to change its numbers beyond rounding, but for ``compiled``, which
+    """How a run is computed: nothing here is meant to change its numbers beyond rounding, except ``compiled``, which
     draws other random numbers for dropout."""
 
     device: str = "auto"
     graph: bool = True
     """On a GPU, replay the whole step as one CUDA graph (one process only)."""
     compiled: bool | None = None
-    """Compile the model with ``torch.compile``; None: where the step is a CUDA graph and the run is long enough to gain
-    by it."""
+    """Whether to compile the model with ``torch.compile``; None: if the step is a CUDA graph and the run is long enough
+    to gain by it."""
     show_progress: bool = True
     checkpoint_seconds: float = 20
-    """At least so long between checkpoints: a killed run loses so much work at most."""
+    """The least time between two checkpoints, and about the most work that a killed run loses."""
     deadline: float | None = None
     """When ``time.perf_counter()`` gets there, training stops with a checkpoint (one process only)."""
 
@@ -67,8 +67,8 @@ def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
     """Whether a run of so many timesteps, all epochs together, gains by being compiled.
 
     Compiled, two blocks of 256 units train 64 million of them per second instead of 42 (H200), which saves 8 s in a
-    billion; compiling took 6 to 20 s, and about 4 s where one like it had been compiled before, as the next seed finds
-    it. Without a graph launching the kernels takes longer than computing them.
+    billion. Compiling took 6 to 20 s, and about 4 s where a model like it had been compiled before, as for the next
+    seed. Without a graph, launching the kernels takes longer than computing them.
     """
     parallel = all(cell.parallel for cell in model.modules() if isinstance(cell, Recurrent))
     return graph and parallel and timesteps >= 1e9
@@ -80,7 +80,7 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     The folder holds ``run.json``, ``metrics.jsonl`` (a line per epoch), ``last.safetensors``, ``best.safetensors``
     (best on the validation set) and in the end ``model`` (the best, for ``SequenceModel.from_pretrained``) and
     ``result.json``; a run that has one is not computed again. Raises :class:`OutOfTimeError` at ``options.deadline``.
-    A compiled run starts with ``torch.compiler.reset()``: what else was compiled in this process is compiled again.
+    A compiled run starts with ``torch.compiler.reset()``: whatever else this process has compiled is compiled again.
     """
     options = options or Options()
     folder = results.folder_of(run, Path(out))

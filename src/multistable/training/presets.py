@@ -34,7 +34,7 @@ class Preset:
     """Dimensions of the position encoding, for the cells that take one; 0 for none."""
     bidirectional: bool = False
     beta_bias: float = 0.0
-    """For the cells that have thresholds; a run of others does not mention it."""
+    """For the cells that have thresholds; a run without such cells has 0."""
     initial: Literal["unit", "torch"] = "unit"
 
 

@@ -1,4 +1,4 @@
-"""Several processes that train one model: who am I, and means over all of us."""
+"""Several processes that train one model: which one this is, and means over all of them."""
 
 import os
 from dataclasses import dataclass
@@ -90,8 +90,8 @@ def check_device(device: str) -> None:
 
 
 def check_computes(device: torch.device) -> None:
-    """Try it: builds of torch differ, and a number of a GPU may be too high."""
+    """Try to compute on it: builds of torch differ, and the number of a GPU may be too high."""
     try:
         torch.zeros(1, device=device).item()
-    except Exception as error:  # each device has a kind of its own to say that it is not there
+    except Exception as error:  # each kind of device raises its own kind of error
         raise ValueError(f"device is '{device}', but this torch cannot compute on it") from error

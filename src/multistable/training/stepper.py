@@ -37,8 +37,8 @@ def compile_anew(model: Callable) -> Callable:
 
     Unless told to round where the model rounds, the compiler keeps float32 between operations that it fuses. A model
     trained that way relies on digits that its evaluation, kernel by kernel, does not have: copy-first-input at T = 300
-    ended with 0.0025 in training and 0.0117 in the validation. What earlier runs compiled is forgotten, or it would
-    count against the 8 variants after which torch goes on without compiling.
+    ended with 0.0025 in training and 0.0117 in validation. What earlier runs compiled is forgotten, or it would count
+    towards the 8 variants after which torch goes on without compiling.
     """
     torch.compiler.reset()
     return torch.compile(model, dynamic=False, options={"emulate_precision_casts": True})
@@ -114,7 +114,7 @@ class Stepper:
         return {"totals": self.totals, "steps": self.steps}
 
     def capture(self) -> None:
-        """Record the step as a CUDA graph; weights and optimiser must be restored afterwards: the steps are real."""
+        """Record the step as a CUDA graph. Its steps are real: weights and optimiser must be restored afterwards."""
         warm_up(self.step)
         self.optimizer.zero_grad(set_to_none=True)  # gradients must be allocated in the graph's own memory
         graph = torch.cuda.CUDAGraph()

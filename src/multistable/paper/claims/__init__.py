@@ -26,7 +26,7 @@ CHAPTERS: dict[str, list[Claim]] = {
     "Permuted sequential MNIST": mnist.CLAIMS,
     "Pathfinder": pathfinder.CLAIMS,
 }
-"""Of the paper, with their claims."""
+"""Chapters of the report, with their claims."""
 CLAIMS: tuple[Claim, ...] = tuple(claim for claims in CHAPTERS.values() for claim in claims)
 
 

@@ -3,9 +3,9 @@
 The error is the mean squared error; always answering 0 gives 1. Thresholds, fixed when these runs had one seed:
 a model that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is twice the error and more,
 *unaffected* at most 1.1 times; *much more resilient* is half the error and less. That a model learns, or does not, must
-be so with every seed: this was added when LRU's second seed at T = 300 learnt and the mean still said that it does not.
-That it loses *only* by something means nine tenths of the loss: fixed before any of these runs was tested so, but after
-five seeds did not hold the claim by another count, which left out zeros (docs/log.md).
+be so with every seed: this was added when LRU's second seed at T = 300 learned, and the mean still said that it does
+not. That it loses *only* by something means nine tenths of the loss: this was fixed before any of these runs was tested
+so, but after five seeds did not hold the claim by another count, which left out zeros (docs/log.md).
 """
 
 import math
@@ -100,8 +100,8 @@ def add_outcomes(finding: Finding, records: Sequence[Record], value: Value) -> F
     """The seeds with which LRU learns at T = 300, if it does with some."""
     runs = runs_of(records, TASK, "lru-T300")
     scores = {seed: value(runs[seed]) for seed in finding.seeds or ()}
-    learnt = [f"{seed}" for seed, error in scores.items() if error is not None and error <= LEARNS]
-    return add(finding, f"it learns with seeds {', '.join(learnt)}") if learnt else finding
+    learning = [f"{seed}" for seed, error in scores.items() if error is not None and error <= LEARNS]
+    return add(finding, f"it learns with seeds {', '.join(learning)}") if learning else finding
 
 
 VARIANTS = {

@@ -33,8 +33,8 @@ class Reading(NamedTuple):
 def compare(records: Sequence[Record], task: str, configurations: Sequence[str], test: Test) -> Finding:
     """Test a claim on the last epoch of the runs of a task, over the seeds that all configurations have.
 
-    The paper does not say whose weights it tests. What the weights that were best on the validation set say is added
-    where it is something else.
+    The paper does not say which weights it tests. Where the weights that were best on the validation set say something
+    else, that is added.
     """
     last, best = (
         over_seeds(records, task, {name: Reading(name, score(which)) for name in configurations}, test)
@@ -48,7 +48,7 @@ def compare(records: Sequence[Record], task: str, configurations: Sequence[str],
 
 
 def add_start(finding: Finding, models: Sequence[ModelConfig]) -> Finding:
-    """With how the BMRU units of these models start, where that is a decision of ours."""
+    """The finding with a note on how the BMRU units of these models start, where that is a decision of ours."""
     if any(map(is_tuned, models)):
         finding = add(finding, TUNED)
     for beta_bias in sorted({model.beta_bias for model in models} - {0}):

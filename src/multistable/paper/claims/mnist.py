@@ -10,6 +10,7 @@ from statistics import fmean
 
 from multistable.paper.claims.claim import Claim, Finding, collector
 from multistable.paper.claims.evidence import Scores, add, compare, minus, points
+from multistable.paper.experiments import mnist_name as name
 from multistable.paper.readings import runs_of
 from multistable.paper.store import Record
 
@@ -27,10 +28,6 @@ ROUNDED = (
     "image does (in float32 as far)"
 )
 """The LRU's state shrinks to 0.99^1216 = 5e-6 at most, beside inputs of size 1. Other precisions were not run."""
-
-
-def name(cell: str, blocks: int, black: bool = False) -> str:
-    return f"{cell}-{blocks}-blocks{'-black' if black else ''}"
 
 
 def advantage(records: Sequence[Record], cell: str, other: str, least: float, black: bool) -> Finding:
@@ -52,7 +49,7 @@ def losses(scores: Scores, cell: str, blocks: int) -> list[float]:
 
 
 def with_fading(records: Sequence[Record], finding: Finding) -> Finding:
-    """A finding on the LRU with black pixels says of the precision what it may depend on."""
+    """A finding on the LRU with black pixels, with a note on the precision, on which it may depend."""
     runs = [run for blocks in DEPTHS for run in runs_of(records, TASK, name("lru", blocks, black=True)).values()]
     rounded = any(run.run.precision == "bfloat16" for run in runs)
     return add(finding, ROUNDED) if rounded and finding.held is not None else finding

@@ -16,7 +16,7 @@ def gaussian(*shape: int, seed: int = 0) -> Tensor:
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """Layers made here start from this seed; the numbers drawn elsewhere do not change by it."""
+    """Layers made within start from this seed; numbers that are drawn elsewhere do not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -33,5 +33,5 @@ def largest(tensors: Iterable[Tensor]) -> float:
 
 
 def within(value: float, bound: float) -> str:
-    """A rounding error differs between machines: only its bound is said, unless it is broken."""
+    """A difference in words. Rounding differs between machines, so only the bound is named, unless it is exceeded."""
     return f"at most {bound:g} apart" if value <= bound else f"{value:.2g} apart"

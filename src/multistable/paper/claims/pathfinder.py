@@ -9,7 +9,8 @@ from statistics import fmean
 
 from multistable.paper.claims.claim import Claim, Finding, collector
 from multistable.paper.claims.evidence import Scores, add, compare, minus, points
-from multistable.paper.experiments import DEPTHS, SHORT_EPOCHS, WIDTHS
+from multistable.paper.experiments import DEPTHS, WIDTHS, shortened_name
+from multistable.paper.experiments import pathfinder_name as name
 from multistable.paper.readings import runs_of, score
 from multistable.paper.store import Record
 
@@ -27,16 +28,12 @@ Grid = Mapping[tuple[int, int], list[float]]
 """Accuracies per seed by blocks and width."""
 
 
-def name(level: str, blocks: int, width: int) -> str:
-    return f"{level}-{blocks}-block{'s' if blocks > 1 else ''}-{width}"
-
-
 def on_grid(
     records: Sequence[Record], test: Callable[[Grid], tuple[bool, str]], depths: Sequence[int] = DEPTHS
 ) -> Finding:
-    """Test on the grid of hard images at full length if there is a whole one of a seed, else on the shortened runs.
+    """Test on the grid of hard images at full length if a seed has all of it, else on the shortened runs.
 
-    The easy images' outcome is added.
+    The outcome on easy images is added as a note.
     """
     hard, easy = (on_level(records, level, test, depths) for level in ("hard", "easy"))
     if hard.held is not None:
@@ -51,7 +48,7 @@ def on_level(
 ) -> Finding:
     cells = {(blocks, width): name(level, blocks, width) for blocks in depths for width in WIDTHS}
     if not set.intersection(*(computed(records, each) for each in cells.values())):
-        cells = {cell: f"{each}-{SHORT_EPOCHS}-epochs" for cell, each in cells.items()}
+        cells = {cell: shortened_name(each) for cell, each in cells.items()}
 
     def on_names(scores: Scores) -> tuple[bool, str]:
         return test({cell: scores[each] for cell, each in cells.items()})
@@ -102,7 +99,7 @@ def one_layer(records: Sequence[Record]) -> Finding:
 
 
 def add_full_length(finding: Finding, records: Sequence[Record]) -> Finding:
-    """With what single widths have with one block and the paper's number of epochs."""
+    """The finding with a note on what one block of each width reaches in the paper's number of epochs."""
     for width in WIDTHS:
         runs = runs_of(records, TASK, name("hard", 1, width)).values()
         last, best = ([a for run in runs if (a := score(which)(run)) is not None] for which in ("last", "best"))

@@ -45,7 +45,7 @@ def show(measured: Sequence[Measured]) -> None:
 
 
 def markdown(measured: Sequence[Measured]) -> str:
-    """Claims on trained models as a table; those that are not measured and those on theory as others to be unfolded."""
+    """Claims on trained models as a table; folded tables for those that are not measured and those on theory."""
     trained = [each for each in measured if each.claim.trained]
     theory = [each for each in measured if not each.claim.trained]
     known = [each for each in trained if each.verdict != "not measured"]

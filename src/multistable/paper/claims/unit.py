@@ -246,8 +246,8 @@ def stationary() -> Finding:
 def held_bit() -> Finding:
     errors = theory.stationary_memory((10, 50, 1000, 100_000)).errors
     bmru, lru = errors["BMRU"], errors["LRU"]
-    learnt = all(error < 0.05 for error in (bmru[0], lru[0], lru[1]))
-    ok = learnt and len(set(bmru)) == 1 and lru[-1] > 0.9
+    learned = all(error < 0.05 for error in (bmru[0], lru[0], lru[1]))
+    ok = learned and len(set(bmru)) == 1 and lru[-1] > 0.9
     text = "BMRU: one error for all lengths; LRU: below 0.05 at 50 steps, over 0.9 at 100,000"
     return Finding(ok, text if ok else f"BMRU {bmru}, LRU {lru}")
 

@@ -32,7 +32,7 @@ def generate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="a file .npz, or a folder for PNG images as of the LRA release; the data folder if not given"
+            help="a file .npz, or a folder for PNG images like those of the LRA release; the data folder if not given"
         ),
     ] = None,
     size: Size = 32,

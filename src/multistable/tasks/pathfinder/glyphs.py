@@ -30,7 +30,7 @@ def dash(s: Settings, margin: int, theta: float) -> tuple[Patch, Patch]:
     """
     width = s.paddle_thickness * s.antialias
     if width != int(width):
-        raise ValueError(f"paddle_thickness * antialias is {width}, expected a whole number")
+        raise ValueError(f"paddle_thickness * antialias must be a whole number, got {width}")
     reach = s.reach(margin)
     centre = reach * s.antialias
     canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1), 0)

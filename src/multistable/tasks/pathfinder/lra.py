@@ -6,7 +6,7 @@
     pathfinder32/curv_contour_length_14/metadata/<batch>.npy            text: one line per image, 11 columns
 
 Columns: folder, file, number, label, continuity, contour length, distractor length, paddle length, paddle thickness,
-margin, number of paddle contrasts. A reader needs columns 0, 1 and 3. Despite their name metadata are no numpy files.
+margin, number of paddle contrasts. A reader needs columns 0, 1 and 3. Despite their names metadata are not numpy files.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ def write_batch(
     labels: NDArray[np.uint8],
     margins: NDArray[np.uint8],
 ) -> None:
-    """Write one batch of a level below ``folder`` (by custom pathfinder32); metadata last: they say it is whole."""
+    """Write one batch of a level below ``folder`` (usually pathfinder32); metadata last: they say that it is whole."""
     root = folder / FOLDERS[s.level]
     (root / "metadata").mkdir(parents=True, exist_ok=True)
     with whole_folder(root / "imgs" / str(batch)) as part:
@@ -52,7 +52,7 @@ def has_batch(folder: Path, s: Settings, batch: int) -> bool:
 def read(folder: Path, level: str = "hard") -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Images ``[n, S, S]`` and labels ``[n]`` of a level in the order of batches and lines, as S4's loader has them."""
     if level not in FOLDERS:
-        raise ValueError(f"level is {level!r}, expected one of {', '.join(FOLDERS)}")
+        raise ValueError(f"level must be one of {', '.join(FOLDERS)}, got {level!r}")
     root = folder / FOLDERS[level]
     if not (root / "metadata").is_dir():
         raise FileNotFoundError(f"{root / 'metadata'} does not exist: give the folder that holds {FOLDERS[level]}")

@@ -39,16 +39,16 @@ class Store(Protocol):
 
 
 def store_for(out: Path) -> Store:
-    """A compact file where the name ends in .npz, otherwise a folder as of the LRA release."""
+    """A compact file if the name ends in .npz, otherwise a folder like that of the LRA release."""
     return CompactStore(out) if out.suffix == ".npz" else FolderStore(out)
 
 
 def produce(store: Store, origin: Origin, *, jobs: int = 1) -> Iterator[int]:
-    """Make all batches that are missing; yield the number of images each time some are there."""
+    """Make all batches that are missing; yield the number of images whenever more of them are there."""
     if origin.count < 1:
-        raise ValueError(f"count is {origin.count}, expected 1 or more")
+        raise ValueError(f"count must be at least 1, got {origin.count}")
     if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, expected 1 or more")
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
     check_seed(origin.seed)  # before a file says that the images are of this seed
     if not store.begin(origin):
         yield origin.count
@@ -152,7 +152,7 @@ class CompactStore:
 
 @dataclass(frozen=True)
 class FolderStore:
-    """A folder as of the LRA release, with a note ``origin.json`` beside the images."""
+    """A folder like that of the LRA release, with a note ``origin.json`` beside the images."""
 
     path: Path
 

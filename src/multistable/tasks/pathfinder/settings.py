@@ -30,7 +30,7 @@ class Settings:
     """Distance between the first tips of the two long snakes."""
     marker_radius: float = 1.5
     continuity: float = 1.0
-    """How straight snakes run: the weight of a turn by delta is cos(continuity * delta)^2."""
+    """How straight snakes run: a turn by delta has the weight cos(continuity * delta)^2."""
     snake_contrast: float = 2.0
     paddle_contrast: float = 0.75
     """Long snakes are drawn with ``snake_contrast * paddle_contrast``, short ones with ``snake_contrast``."""
@@ -47,15 +47,15 @@ class Settings:
         return 2 * self.contour_length + self.distractors * int(self.distractor_length) + 2
 
 
-# The number of distractors asked: the original computes it once, for the easy level (20 // 2 = 10), before it loops
-# over the other levels. The lengths are written as the metadata of the release print them.
+# All levels ask for the same number of distractors, because the original computes it once, for the easy level
+# (20 // 2 = 10), before it loops over the others. The lengths are written as the metadata of the release print them.
 LEVELS = {
     "easy": Settings("easy", 6, 2),
     "intermediate": Settings("intermediate", 9, 9 / 3),
     "hard": Settings("hard", 14, 14 / 3),
 }
 
-# 22 / 2 and 35 / 2 distractors, the half counted as one more; what LRA does not name has the original's default.
+# Distractors are 22 / 2 and 35 / 2, rounded up. What LRA does not name has the original's default.
 SIZES = {
     32: {},
     64: {
@@ -84,7 +84,7 @@ SIZES = {
 
 def check_seed(seed: int) -> None:
     if seed < 0:
-        raise ValueError(f"seed is {seed}, expected 0 or more")
+        raise ValueError(f"seed must be at least 0, got {seed}")
 
 
 def settings(level: str = "hard", *, size: int = 32, distractors: int | None = None) -> Settings:
@@ -94,12 +94,12 @@ def settings(level: str = "hard", *, size: int = 32, distractors: int | None = N
     (14, 5)
     """
     if level not in LEVELS:
-        raise ValueError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")
+        raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
     if size not in SIZES:
-        raise ValueError(f"size is {size}, expected one of {', '.join(map(str, SIZES))}")
+        raise ValueError(f"size must be one of {', '.join(map(str, SIZES))}, got {size}")
     chosen = replace(LEVELS[level], size=size, **SIZES[size])
     if distractors is None:
         return chosen
     if distractors < 0:
-        raise ValueError(f"distractors is {distractors}, expected 0 or more")
+        raise ValueError(f"distractors must be at least 0, got {distractors}")
     return replace(chosen, distractors=distractors)

@@ -27,7 +27,7 @@ def s4_split(n: int, seed: int = 42) -> Split:
 
 
 def paper_split(n: int) -> Split:
-    """The paper's 90 % / 10 %: the last tenth of the images apart to test, of the rest 90 % train and 10 % validate.
+    """The paper's 90 % / 10 %: the last tenth of the images tests; of the rest 90 % train and 10 % validate.
 
     The paper says nothing of the test set. Batches are independent, so no shuffling is needed.
     """

@@ -103,14 +103,14 @@ def _disc(radius: int) -> NDArray[np.int64]:
 
 
 def _body(room: Patch, half: int) -> NDArray[np.int64]:
-    """Cells that a first paddle covers fully, as seen from one cell left and above its tail; none: no snake starts so.
+    """Cells that a first paddle covers fully, as seen from one cell left and above its tail; none if no snake starts.
 
     The original finds free cells with OpenCV's dilation of the taken ones by a window ``[2 half + 1]^2`` in which the
     paddle is drawn, its tail one right and below the centre. Where the window holds no cell of the image the dilation
     is -1.8e308, and the search gives up when it meets a negative number. So the first paddle of a snake runs only in
     directions whose body can nowhere lie outside the image: -150 to -121 degrees for the 32x32 images. With all
-    directions the hard level needs 43 attempts and places 8.1 of 10 distractors, so 313 and 2.2 (the original: 315
-    and 2.2).
+    directions the hard level needs 43 attempts and places 8.1 of 10 distractors; this way it is 313 and 2.2 (the
+    original: 315 and 2.2).
     """
     cells = np.argwhere(room == 255) - len(room) // 2 + 1
     cells = cells[(np.abs(cells) <= half).all(axis=1)]

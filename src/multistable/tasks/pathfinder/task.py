@@ -45,8 +45,8 @@ class Pathfinder(Classification):
     source: Literal["generated", "release"] = "generated"
     """The compact file that ``multistable data pathfinder`` writes, or the folder of the Long Range Arena's release."""
     images: int = 200_000
-    """The first so many images are used, all sets together; fewer for a quick look. The easy level of the release has
-    199,999 (one of its files is empty)."""
+    """How many images are used, from the first on, for all sets together; fewer for a quick look. The easy level of the
+    release has 199,999 (one of its files is empty)."""
     rule: Literal["paper", "lra", "s4"] = "paper"
     """How the sets are chosen: ``splits.py``."""
 
