@@ -61,6 +61,7 @@ def _latch_scan(write, value, h0, reset, reverse, backend) -> tuple[Tensor, Tens
 def _linear_scan(a, b, h0, reset, pairs, reverse, backend) -> tuple[Tensor, Tensor]:
     """``h_t = a_t h_{t-1} + b_t``, half precision in float32; a reset selects zero."""
     dtype, a, b = b.dtype, a.to(wide(b.dtype)), b.to(wide(b.dtype))
+    h0 = None if h0 is None else h0.to(dtype)  # rounded like that of the scan
     inputs = [b, a.expand(1, b.shape[1], -1) if a.ndim == 1 else a]
 
     def step(h: Tensor, b: Tensor, a: Tensor, reset: Tensor | None = None) -> Tensor:
