@@ -17,6 +17,7 @@ from torch import Tensor
 
 from multistable.models.position import sinusoids
 from multistable.ops.library import as_gate
+from multistable.ops.pairs import multiply
 from multistable.ops.portable import gates
 from multistable.ops.precision import wide
 
@@ -66,18 +67,10 @@ def _linear_scan(a, b, h0, reset, pairs, reverse, backend) -> tuple[Tensor, Tens
 
     def step(h: Tensor, b: Tensor, a: Tensor, reset: Tensor | None = None) -> Tensor:
         h = h if reset is None else torch.where(reset, torch.zeros_like(h), h)
-        return _product(a, h, pairs) + b
+        return (multiply(a, h) if pairs else a * h) + b
 
     h, last = _loop(step, h0, inputs if reset is None else [*inputs, reset[..., None]], reverse)
     return h.to(dtype), last.to(dtype)
-
-
-def _product(a: Tensor, h: Tensor, pairs: bool) -> Tensor:
-    """``a h``; with ``pairs`` the last axis holds real parts, then imaginary ones."""
-    if not pairs:
-        return a * h
-    (a_real, a_imag), (real, imag) = a.chunk(2, dim=-1), h.chunk(2, dim=-1)
-    return torch.cat([a_real * real - a_imag * imag, a_real * imag + a_imag * real], dim=-1)
 
 
 def _loop(step: Callable[..., Tensor], h0: Tensor | None, inputs: list[Tensor], reverse: bool) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from multistable.cells import sequences
 from multistable.cells.recurrent import Part, Recurrent
-from multistable.ops import linear_layer
+from multistable.ops import linear_layer, pairs
 
 __all__ = ["LRU"]
 
@@ -139,8 +139,6 @@ class LRU(Recurrent):
         return sequences.run_padded(scan, self.project(x, layer, suffix), h0, steps, suffix == "_reverse")
 
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        (real, imag), (h_real, h_imag) = self.eigenvalues(layer).chunk(2), h.chunk(2, dim=-1)
-        decayed = torch.cat([real * h_real - imag * h_imag, real * h_imag + imag * h_real], dim=-1)
         b = self.project(x, layer, "")
-        h = (decayed + b).to(b.dtype)
+        h = (pairs.multiply(self.eigenvalues(layer), h) + b).to(b.dtype)
         return h, h

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from multistable.ops.precision import wide
 
-__all__ = ["from_pairs", "to_pairs"]
+__all__ = ["from_pairs", "multiply", "to_pairs"]
 
 
 def to_pairs(x: Tensor) -> Tensor:
@@ -16,3 +16,9 @@ def to_pairs(x: Tensor) -> Tensor:
 def from_pairs(x: Tensor) -> Tensor:
     """The inverse of :func:`to_pairs`; half precision becomes float32, because torch has no such complex numbers."""
     return torch.complex(*x.to(wide(x.dtype)).chunk(2, dim=-1))
+
+
+def multiply(a: Tensor, h: Tensor) -> Tensor:
+    """The products of pairs ``[..., 2N]``, as pairs."""
+    (a_real, a_imag), (real, imag) = a.chunk(2, dim=-1), h.chunk(2, dim=-1)
+    return torch.cat([a_real * real - a_imag * imag, a_real * imag + a_imag * real], dim=-1)
