@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from multistable.cells.driven import Driven
+from multistable.cells.driven import Driven, check_field
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear
 from multistable.ops.checks import check_alpha_surr
@@ -79,6 +79,7 @@ class MRU(Driven):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        check_field(field)
         if field.coupled:
             raise ValueError("field must be pointwise: one that couples its units has no branches unit by unit")
         if isinstance(field, Linear):
@@ -101,5 +102,5 @@ class MRU(Driven):
 def check_options(alpha_surr: float | None, max_gain: float) -> None:
     if alpha_surr is not None:
         check_alpha_surr(alpha_surr)
-    if not 0 < max_gain <= math.inf:
+    if not isinstance(max_gain, int | float) or not 0 < max_gain <= math.inf:
         raise ValueError(f"max_gain must be positive, got {max_gain!r}")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from multistable.dynamics.equilibria import equilibria
+from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field
 from multistable.dynamics.implicit import implicit
 from multistable.ops.library import each_example
@@ -23,6 +23,7 @@ from multistable.surrogate import derivative
 __all__ = ["associative_scan", "branch_scan", "compose", "prepend"]
 
 _CHUNK = 1 << 15  # elements whose grid is evaluated at a time
+_ROUNDING = 1e-12  # of a field at its bounds
 
 Element = TypeVar("Element", bound=tuple[Tensor, ...])
 
@@ -114,15 +115,31 @@ def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reve
 
 def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tuple[Tensor, Tensor]:
     """Stable roots ``[B, T, N, K]``, the last repeated, and unstable ones ``[B, T, N, K - 1]``, then infinity."""
-    found = equilibria(field, *args, n_grid=n_grid)
-    if found.count.numel() and int(found.count.min()) == 0:
-        raise ValueError("field must map its bounds into themselves, but some element has no equilibrium between them")
-    if found.h.shape[-1] > 2 * K - 1:
-        raise ValueError(f"field has {(found.h.shape[-1] + 1) // 2} stable branches, max_branches is {K}")
-    h = torch.nn.functional.pad(found.h, (0, 2 * K - 1 - found.h.shape[-1]), value=math.nan)
+    h = _from_stable_to_stable(field, equilibria(field, *args, n_grid=n_grid).h, [x.double() for x in args], n_grid)
+    if h.shape[-1] > 2 * K - 1:
+        raise ValueError(f"field has {(h.shape[-1] + 1) // 2} stable branches, max_branches is {K}")
+    h = torch.nn.functional.pad(h, (0, 2 * K - 1 - h.shape[-1]), value=math.nan)
     highest = h.nan_to_num(-math.inf).amax(-1, keepdim=True)
     stable = torch.where(h.isnan(), highest, h)[..., 0::2].to(args[0].dtype)
     return stable, h[..., 1::2].nan_to_num(math.inf)
+
+
+def _from_stable_to_stable(field: Field, h: Tensor, args: Sequence[Tensor], n_grid: int) -> Tensor:
+    """Rows of equilibria ``[..., R]``, less an unstable one at either end, which can only lie on a bound: the growth
+    ``h + x h (1 - h)`` on (0, 1) has one at 0. Where the flow leaves the bounds there is nothing to choose from."""
+
+    def excess(at: float) -> Tensor:
+        return field(torch.full_like(args[0], at), *args) - at
+
+    lo, hi = field.bounds
+    if bool(((excess(lo) < -_ROUNDING) | (excess(hi) > _ROUNDING)).any()):
+        raise ValueError(f"field must map its bounds {(lo, hi)} into themselves, but some element leaves them there")
+    rising = (excess(search_ends(field.bounds, n_grid)[0]) < 0)[..., None]  # what is crossed first going up
+    h = torch.where(rising, torch.nn.functional.pad(h[..., 1:], (0, 1), value=math.nan), h)
+    count = (~h.isnan()).sum(-1, keepdim=True)
+    odd = count - 1 + count % 2
+    h = torch.where(torch.arange(h.shape[-1], device=h.device) < odd, h, math.nan)
+    return h[..., : int(odd.max())] if odd.numel() else h
 
 
 def _before(x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
