@@ -409,6 +409,22 @@ def test_an_unstable_equilibrium_on_a_bound_is_no_branch(bounds, unstable):
     assert not (h == unstable).any()
 
 
+@pytest.mark.parametrize("alpha_surr", [None, 1.0])
+def test_nan_shows_until_a_single_branch_and_stays_in_its_unit(alpha_surr):
+    x = torch.tensor([0.0, math.nan, 0.0, 0.0, -3.0, 0.0]).double().reshape(1, 6, 1)
+    x = torch.cat([x, x.nan_to_num(0.5)], dim=2).requires_grad_()
+    h = branch_scan(simplified_brc(), (x, torch.tensor(1.5).double()), alpha_surr=alpha_surr)
+    assert h[0, :, 0].isnan().tolist() == [False, True, True, True, False, False]
+    assert h[0, 5, 0] < -0.9
+    assert h[..., 1].isfinite().all()
+    (grad,) = torch.autograd.grad(h.sum(), x)
+    assert grad[0, 1, 0].isnan()
+    assert grad[..., 1].isfinite().all()
+    start = torch.tensor([[math.nan, 0.1]]).double()
+    begun = branch_scan(simplified_brc(), (x.detach()[:, 2:], torch.tensor(1.5).double()), start, alpha_surr=alpha_surr)
+    assert begun.isnan()[0].tolist() == [[True, False], [True, False], [False, False], [False, False]]
+
+
 def test_refusals_say_why():
     x = torch.zeros(1, 2, 1)
     with pytest.raises(ValueError, match="field has 3 stable branches, max_branches is 2"):

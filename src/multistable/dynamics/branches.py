@@ -17,6 +17,7 @@ from torch import Tensor
 from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field
 from multistable.dynamics.implicit import implicit
+from multistable.ops import latch_scan
 from multistable.ops.library import each_example
 from multistable.surrogate import derivative
 
@@ -59,14 +60,19 @@ def branch_scan(
     maps alone, so it neither fades nor grows while a branch is kept. Where the state flows past the place of a branch
     that the input has abolished (``f - h`` comes close to zero there, at g), that is a choice too: ``|f(g) - g|``
     receives the credit of where the state went less that of g, times the same function of it.
+
+    An argument that is NaN makes a state of NaN, which lasts until a step with a single branch.
     """
-    args = torch.broadcast_tensors(*args)
-    B, T, N = args[0].shape
-    dtype = args[0].dtype
+    given = torch.broadcast_tensors(*args)
+    B, T, N = given[0].shape
+    dtype = given[0].dtype
     if T == 0:
-        return args[0].new_zeros(B, 0, N)
+        return given[0].new_zeros(B, 0, N)
+    bad = torch.stack([x.isnan() for x in given]).any(dim=0)
+    args = [torch.where(bad, 0.0, x) for x in given]
     stable, unstable = _Branches.apply(field, max_branches, n_grid, *args)
     start = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
+    lost = _lost(bad, unstable, start, reset)
     with torch.no_grad():
         before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
         maps = (before[..., None] >= unstable.to(dtype)[..., None, :]).sum(-1)
@@ -74,7 +80,7 @@ def branch_scan(
         branch = composed[..., :1]  # the first map is constant: whatever the branch before, the state was h0
     h = implicit(field, stable.gather(-1, branch).squeeze(-1), *args, max_gain=max_gain)
     if alpha_surr is None or max_branches == 1:
-        return h
+        return _spoil(h, lost, bad, given)
     columns = [x[..., None] for x in args]
     exists = unstable.isfinite()
     u = implicit(field, torch.where(exists, unstable, 0.0).to(dtype), *columns, max_gain=max_gain)
@@ -84,7 +90,23 @@ def branch_scan(
     passed = torch.where(ghost == h, math.inf, (h - before).detach().sign() * (field(ghost, *args) - ghost))
     later = torch.cat([unstable[:, 1:], torch.full_like(unstable[:, :1], math.inf)], dim=1).to(dtype)
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
-    return h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
+    h = h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
+    return _spoil(h, lost, bad, given)
+
+
+@torch.no_grad()
+def _lost(bad: Tensor, unstable: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
+    """Where the state is NaN, ``[B, T, N]``: from a step whose arguments are, or from such a start, until a step with
+    one branch, which does not ask where the state was."""
+    write = bad | ~unstable.isfinite().any(-1)
+    return latch_scan(write, bad.to(start.dtype), start.isnan().to(start.dtype), reset=reset) != 0
+
+
+def _spoil(h: Tensor, lost: Tensor, bad: Tensor, args: Sequence[Tensor]) -> Tensor:
+    """``h`` with NaN where it is lost, in the gradients too: products with 1 and NaN (``torch.where`` would give the
+    arguments that are NaN none)."""
+    h = h + torch.where(bad, torch.stack([*args]).sum(dim=0), 0.0)
+    return h * torch.where(lost, math.nan, 1.0).to(h.dtype)
 
 
 def compose(first: Tensor, then: Tensor) -> Tensor:
