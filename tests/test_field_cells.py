@@ -8,7 +8,7 @@ import torch
 
 import tolerances
 from multistable import BRC, MRU, NBRC, ClockedRNN, HysteresisMRU
-from multistable.dynamics import Field, Linear, brc, equilibria, linear, nbrc, simplified_brc
+from multistable.dynamics import Field, Linear, brc, damped, equilibria, linear, nbrc, simplified_brc
 from multistable.dynamics.branches import associative_scan, branch_scan, compose, prepend
 from multistable.dynamics.hysteresis import folds, hysteresis_scan
 from multistable.surrogate import derivative
@@ -433,9 +433,6 @@ def test_refusals_say_why():
         branch_scan(Field(lambda h, x: h + 3 + x), (x,))
     with pytest.raises(ValueError, match="into themselves, but some element leaves them"):
         branch_scan(Field(lambda h, x: h + 0.1 * h + x), (x,))  # one equilibrium, from which all flows away
-    for make in (MRU, ClockedRNN):
-        with pytest.raises(TypeError, match=r"field must be a Field .*, got 'brc'"):
-            make("brc", D, N)
     with pytest.raises(ValueError, match=r"n_clock must be positive integers, .* got None"):
         ClockedRNN(brc(), D, N, n_clock=None)
     with pytest.raises(ValueError, match=r"n_clock must be positive integers, .* got True"):
@@ -463,3 +460,19 @@ def test_refusals_say_why():
         Field(lambda h, x: h, drives={"u": 0.0})
     with pytest.raises(ValueError, match="constants must be the last arguments"):
         Field(lambda h, a, x: h, constants={"a": 0.0})
+
+
+@pytest.mark.parametrize("wrong", ["brc", brc], ids=["name", "not_called"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda field: MRU(field, 3, 4),
+        lambda field: ClockedRNN(field, 3, 4),
+        lambda field: damped(field, 0.5),
+        lambda field: equilibria(field, torch.zeros(1)),
+    ],
+    ids=["MRU", "ClockedRNN", "damped", "equilibria"],
+)
+def test_a_field_is_a_field(use, wrong):
+    with pytest.raises(TypeError, match=r"field must be a Field, such as simplified_brc\(\), got "):
+        use(wrong)

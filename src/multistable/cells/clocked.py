@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from multistable.cells.driven import Driven, check_field
+from multistable.cells.driven import Driven
 from multistable.dynamics.branches import branch_scan
-from multistable.dynamics.fields import Field, Linear
+from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.ops import linear_scan
 from multistable.sizes import check_sizes
 

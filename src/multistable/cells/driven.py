@@ -10,12 +10,7 @@ from multistable.cells import sequences
 from multistable.cells.recurrent import Recurrent, reset_linear
 from multistable.dynamics.fields import Field
 
-__all__ = ["Driven", "check_field"]
-
-
-def check_field(field: Field) -> None:
-    if not isinstance(field, Field):
-        raise TypeError(f"field must be a Field (multistable.dynamics), got {field!r}")
+__all__ = ["Driven"]
 
 
 class Driven(Recurrent):

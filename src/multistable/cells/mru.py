@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from multistable.cells.driven import Driven, check_field
+from multistable.cells.driven import Driven
 from multistable.dynamics.branches import branch_scan
-from multistable.dynamics.fields import Field, Linear
+from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.ops.checks import check_alpha_surr
 from multistable.sizes import check_sizes
 

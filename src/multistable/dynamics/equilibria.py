@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multistable.dynamics.fields import Field
+from multistable.dynamics.fields import Field, check_field
 from multistable.sizes import check_sizes
 
 __all__ = ["ConvergenceError", "Equilibria", "equilibria", "search_ends"]
@@ -74,6 +74,7 @@ def equilibria(
     >>> found.count, found.stable[0]
     (tensor([3, 1]), tensor([ True, False,  True]))
     """
+    check_field(field)
     if field.coupled:
         raise ValueError("field couples its units: its equilibria cannot be found unit by unit")
     lo, hi = field.bounds if bounds is None else bounds

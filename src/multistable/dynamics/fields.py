@@ -162,8 +162,14 @@ def _linear_slope(h: Tensor, x: Tensor, a: Tensor) -> Tensor:
     return a + torch.zeros_like(h + x)
 
 
+def check_field(field: object) -> None:
+    if not isinstance(field, Field):
+        raise TypeError(f"field must be a Field, such as simplified_brc(), got {field!r}")
+
+
 def damped(field: Field, c: float) -> Field:
     """``(1 - c) h + c f(h)``: the same equilibria, and a map that increases in h where ``c (1 - df/dh) <= 1``."""
+    check_field(field)
     if field.coupled or isinstance(field, Linear):
         raise ValueError("field must be pointwise and nonlinear to be damped")
     if not 0 < c <= 1:
