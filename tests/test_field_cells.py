@@ -91,6 +91,9 @@ def test_time_major_and_empty(make):
     none, same = make(bidirectional=True)(x[:, :0], h0)
     assert none.shape == (3, 0, 2 * N)
     assert_close(same, h0)
+    cell = make()
+    assert [y.shape for y in cell(x[:0])] == [(0, 9, N), (2, 0, N)]
+    assert [y.shape for y in cell.step(x[:0, 0])] == [(0, N), (2, 0, N)]
 
 
 def test_every_parameter_receives_a_gradient(make):
