@@ -138,6 +138,10 @@ def test_a_root_that_does_not_converge_is_reported():
 def test_bad_input():
     with pytest.raises(ValueError, match="couples its units"):
         equilibria(nbrc(), torch.zeros(1))
+    with pytest.raises(ValueError, match="args must be the field's drives and constants, x, beta, got 1"):
+        equilibria(simplified_brc(), torch.zeros(1))
+    with pytest.raises(ValueError, match=r"xs must be a line of values, \[X\], got list"):
+        bifurcation_diagram(simplified_brc(), [0.0, 1.0], 1.0)
     with pytest.raises(ValueError, match="bounds must be a finite interval"):
         equilibria(linear(), torch.zeros(1), torch.zeros(1))
     with pytest.raises(ValueError, match="must not make the field NaN"):
@@ -153,6 +157,13 @@ def test_a_root_that_iteration_overshoots_is_not_stable():
     assert plain.slope.item() == pytest.approx(-2)
     assert slow.slope.item() == pytest.approx(0.7)
     assert (plain.stable.item(), slow.stable.item()) == (False, True)
+
+
+def test_arguments_may_be_numbers():
+    x = torch.linspace(-1, 1, 5)
+    found, known = equilibria(simplified_brc(), x, 1.5), equilibria(simplified_brc(), x, torch.tensor(1.5))
+    assert torch.equal(found.h.nan_to_num(9.0), known.h.nan_to_num(9.0))
+    assert equilibria(simplified_brc(), 0.0, 1.5).h.shape == (3,)
 
 
 def test_empty_input():

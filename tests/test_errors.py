@@ -9,12 +9,13 @@ import torch
 from backends import BACKENDS
 from multistable import BMRU, MRU, BMRUCell, Hybrid, HysteresisMRU
 from multistable.dynamics import simplified_brc
-from multistable.ops import bmru_layer, bmru_scan, latch_scan, linear_layer, linear_scan
+from multistable.ops import bmru_layer, bmru_scan, explain, latch_scan, linear_layer, linear_scan
 from nasty import bmru_inputs, latch_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 wrong_slopes = pytest.mark.parametrize(
-    ("alpha_surr", "wanted"), [(-1.0, "not be negative"), (math.nan, "not be negative"), (math.inf, "be finite")]
+    ("alpha_surr", "wanted"),
+    [(-1.0, "not be negative"), (math.nan, "not be negative"), (math.inf, "be finite"), ("steep", "be a number")],
 )
 
 SHORT = lambda x: x[:, :-1]  # noqa: E731
@@ -24,27 +25,37 @@ COMPLEX = lambda x: x.to(torch.complex64)  # noqa: E731
 META = lambda x: x.to("meta")  # noqa: E731
 FLAT = lambda x: x.flatten()  # noqa: E731
 QUARTER = lambda x: x.to(torch.float8_e5m2)  # noqa: E731
+LIST = lambda x: x.tolist()  # noqa: E731
+SPARSE = lambda x: x.to_sparse()  # noqa: E731
 
 WRONG_BMRU = [
     ("cand", FLAT, r"cand must have shape \[B, T, N\], got \[255\]"),
     ("cand", INTEGER, r"cand must be floating point, got torch.int32"),
     ("cand", COMPLEX, r"cand must be floating point, got torch.complex64"),
+    ("cand", LIST, r"cand must be a tensor, got list"),
+    ("cand", SPARSE, r"cand must be a dense tensor, got torch.sparse_coo"),
     ("cand", QUARTER, r"cand must have 16, 32 or 64 bits per number, got torch.float8_e5m2"),
     ("beta", SHORT, r"beta must have shape \[3, 17, 5\] .*, got \[3, 16, 5\]"),
     ("beta", DOUBLE, r"beta must have cand's dtype torch.float32, got torch.float64"),
     ("beta", META, r"beta must be on cpu .*, got meta"),
+    ("beta", lambda x: None, r"beta must be a tensor, got NoneType"),
+    ("alpha", lambda x: 1.0, r"alpha must be a tensor, got float"),
     ("alpha", lambda x: x[:-1], r"alpha must have shape \[5\] .*, got \[4\]"),
     ("alpha", INTEGER, r"alpha must be floating point, got torch.int32"),
     ("alpha", META, r"alpha must be on cpu .*, got meta"),
     ("h0", SHORT, r"h0 must have shape \[3, 5\] .*, got \[3, 4\]"),
+    ("h0", LIST, r"h0 must be a tensor, got list"),
     ("h0", INTEGER, r"h0 must be floating point, got torch.int32"),
     ("h0", COMPLEX, r"h0 must be floating point, got torch.complex64"),
     ("h0", META, r"h0 must be on cpu .*, got meta"),
     ("reset", SHORT, r"reset must have shape \[3, 17\] .*, got \[3, 16\]"),
+    ("reset", LIST, r"reset must be a tensor, got list"),
     ("reset", INTEGER, r"reset must be boolean, got torch.int32"),
     ("reset", META, r"reset must be on cpu .*, got meta"),
 ]
 WRONG_LATCH = [
+    ("write", LIST, r"write must be a tensor, got list"),
+    ("value", LIST, r"value must be a tensor, got list"),
     ("write", SHORT, r"write must have shape \[3, 17, 5\] .*, got \[3, 16, 5\]"),
     ("write", INTEGER, r"write must be boolean or of value's dtype torch.float32, got torch.int32"),
     ("write", META, r"write must be on cpu .*, got meta"),
@@ -54,6 +65,8 @@ WRONG_LATCH = [
     ("reset", SHORT, r"reset must have shape \[3, 17\]"),
 ]
 WRONG_LINEAR = [
+    ("a", lambda x: 0.5, r"a must be a tensor, got float"),
+    ("b", LIST, r"b must be a tensor, got list"),
     ("a", SHORT, r"a must have shape \[3, 17, 5\] .*, got \[3, 16, 5\]"),
     ("a", FLAT, r"a must have shape \[5\] .*, got \[255\]"),
     ("a", DOUBLE, r"a must have b's dtype torch.float32 when it changes in time, got torch.float64"),
@@ -101,14 +114,14 @@ def test_linear_scan_refuses(argument, spoil, message, backend):
 @every_backend
 @wrong_slopes
 def test_bmru_scan_refuses_a_slope(alpha_surr, wanted, backend):
-    with pytest.raises(ValueError, match=f"alpha_surr must {wanted}, got {alpha_surr}"):
+    with pytest.raises((ValueError, TypeError), match=f"alpha_surr must {wanted}, got {alpha_surr!r}"):
         bmru_scan(**bmru_inputs(torch.float32), alpha_surr=alpha_surr, backend=backend)
 
 
 @pytest.mark.parametrize("make", [BMRU, BMRUCell, Hybrid, HysteresisMRU, partial(MRU, simplified_brc())])
 @wrong_slopes
 def test_cells_refuse_a_slope(make, alpha_surr, wanted):
-    with pytest.raises(ValueError, match=f"alpha_surr must {wanted}, got {alpha_surr}"):
+    with pytest.raises((ValueError, TypeError), match=f"alpha_surr must {wanted}, got {alpha_surr!r}"):
         make(3, 4, alpha_surr=alpha_surr)
 
 
@@ -123,6 +136,13 @@ def test_unknown_backend():
         linear_scan(x["cand"], x["beta"], backend="cuda")
     with pytest.raises(ValueError, match=message):
         BMRU(3, 5, backend="cuda")
+    with pytest.raises(ValueError, match=r"backend must be 'auto' or one of .*, got \['cpu'\]"):
+        BMRU(3, 5, backend=["cpu"])
+
+
+def test_explain_refuses_what_is_no_tensor():
+    with pytest.raises(TypeError, match="x must be a tensor, got str"):
+        explain("cpu")
 
 
 @pytest.mark.parametrize(
@@ -164,6 +184,10 @@ def test_bmru_refuses_constructor_arguments(options, message):
         ({"reset": torch.zeros(2, 7, dtype=torch.bool)}, r"reset must be boolean of shape \[7, 2\], .* \[2, 7\]"),
         ({"reset": torch.zeros(7, 2)}, r"reset must be boolean of shape \[7, 2\], got torch.float32"),
         ({"reset": torch.zeros(7, 2, dtype=torch.bool, device="meta")}, r"reset must be on cpu .*, got meta"),
+        ({"reset": "ab"}, r"reset must be a tensor or nested lists, got 'ab'"),
+        ({"reset": [[True], [True, False]]}, r"reset must be a tensor or nested lists, got \[\[True\], "),
+        ({"input": torch.zeros(7, 3), "reset": "ab"}, r"reset must be a tensor or nested lists, got 'ab'"),
+        ({"lengths": [1, None]}, r"lengths must be a tensor or nested lists, got \[1, None\]"),
         ({"lengths": torch.tensor([1, 2, 3])}, r"lengths must be 2 integers \(one per sequence\), got .* \[3\]"),
         ({"lengths": torch.tensor([1.0, 2.0])}, r"lengths must be 2 integers .* torch.float32"),
         ({"lengths": torch.tensor([True, False])}, r"lengths must be 2 integers .* torch.bool"),

@@ -91,6 +91,9 @@ def test_time_major_and_empty(make):
     none, same = make(bidirectional=True)(x[:, :0], h0)
     assert none.shape == (3, 0, 2 * N)
     assert_close(same, h0)
+    cell = make()
+    assert [y.shape for y in cell(x[:0])] == [(0, 9, N), (2, 0, N)]
+    assert [y.shape for y in cell.step(x[:0, 0])] == [(0, N), (2, 0, N)]
 
 
 def test_every_parameter_receives_a_gradient(make):
@@ -389,12 +392,56 @@ def test_the_sum_of_powers_keeps_its_digits_near_one(n, gap):
     tolerances.assert_close(q, (a.double() ** torch.arange(n)).sum())
 
 
+@pytest.mark.parametrize(
+    ("bounds", "unstable"),
+    [((0.0, 1.0), 0.0), ((-1.0, 0.0), 0.0), ((-1.0, 1.0), 0.0)],
+    ids=["lower", "upper", "inside"],
+)
+def test_an_unstable_equilibrium_on_a_bound_is_no_branch(bounds, unstable):
+    """``h + x h (1 - h^2)`` leaves 0 for the stable +-1. On (0, 1) the first root going up is unstable, on (-1, 0) the
+    last one; taken for stable, 0 would be where everything between goes."""
+    field = Field(lambda h, x: h + x * h * (1 - h**2), bounds=bounds)
+    rate = 0.1 + 0.4 * torch.rand(1, 6, 200).double()
+    start = bounds[0] + (bounds[1] - bounds[0]) * (0.01 + 0.98 * torch.rand(1, 200).double())
+    h = branch_scan(field, (rate,), start)
+    torch.testing.assert_close(h, start.sign()[:, None].expand_as(h), rtol=0, atol=1e-9)
+    slow = start
+    for _ in range(2000):
+        slow = field(slow, rate[:, 0])
+    torch.testing.assert_close(h[:, 0], slow, rtol=0, atol=1e-9)
+    assert not (h == unstable).any()
+
+
+@pytest.mark.parametrize("alpha_surr", [None, 1.0])
+def test_nan_shows_until_a_single_branch_and_stays_in_its_unit(alpha_surr):
+    x = torch.tensor([0.0, math.nan, 0.0, 0.0, -3.0, 0.0]).double().reshape(1, 6, 1)
+    x = torch.cat([x, x.nan_to_num(0.5)], dim=2).requires_grad_()
+    h = branch_scan(simplified_brc(), (x, torch.tensor(1.5).double()), alpha_surr=alpha_surr)
+    assert h[0, :, 0].isnan().tolist() == [False, True, True, True, False, False]
+    assert h[0, 5, 0] < -0.9
+    assert h[..., 1].isfinite().all()
+    (grad,) = torch.autograd.grad(h.sum(), x)
+    assert grad[0, 1, 0].isnan()
+    assert grad[..., 1].isfinite().all()
+    start = torch.tensor([[math.nan, 0.1]]).double()
+    begun = branch_scan(simplified_brc(), (x.detach()[:, 2:], torch.tensor(1.5).double()), start, alpha_surr=alpha_surr)
+    assert begun.isnan()[0].tolist() == [[True, False], [True, False], [False, False], [False, False]]
+
+
 def test_refusals_say_why():
     x = torch.zeros(1, 2, 1)
     with pytest.raises(ValueError, match="field has 3 stable branches, max_branches is 2"):
         branch_scan(Field(staircase, bounds=(-1.01, 1.01)), (x,))
-    with pytest.raises(ValueError, match="must map its bounds into themselves"):
+    with pytest.raises(ValueError, match=r"must map its bounds \(-1.0, 1.0\) into themselves"):
         branch_scan(Field(lambda h, x: h + 3 + x), (x,))
+    with pytest.raises(ValueError, match="into themselves, but some element leaves them"):
+        branch_scan(Field(lambda h, x: h + 0.1 * h + x), (x,))  # one equilibrium, from which all flows away
+    with pytest.raises(ValueError, match=r"n_clock must be positive integers, .* got None"):
+        ClockedRNN(brc(), D, N, n_clock=None)
+    with pytest.raises(ValueError, match=r"n_clock must be positive integers, .* got True"):
+        ClockedRNN(brc(), D, N, n_clock=True)
+    with pytest.raises(ValueError, match="max_gain must be positive, got 'much'"):
+        MRU(brc(), D, N, max_gain="much")
     with pytest.raises(ValueError, match="field must be pointwise"):
         MRU(nbrc(), D, N)
     with pytest.raises(ValueError, match="field must be nonlinear"):

@@ -92,3 +92,15 @@ def test_gate_statistics_leaves_dropout_and_gradients_alone():
     assert all(torch.equal(a.write_rate, b.write_rate) for a, b in zip(first, second, strict=True))
     assert rnn.training
     assert not first[0].write_rate.requires_grad
+
+
+def test_gate_statistics_a_state_changes_the_second_layer():
+    """Nothing is written in the first layer; the second one reads what it holds."""
+    rnn = thresholds(0.5, 1.5, num_layers=2, batch_first=True)
+    x, held = torch.zeros(1, 4, 1), torch.ones(2, 1, 2)
+    assert gate_statistics(rnn, x)[1].write_rate.tolist() == [0.0, 0.0]
+    assert gate_statistics(rnn, x, held)[1].write_rate.tolist() == [1.0, 0.0]
+    with pytest.raises(ValueError, match=r"hx must have shape \[2, 1, 2\]"):
+        gate_statistics(rnn, x, held[:1])
+    with pytest.raises(TypeError, match="hx must be one tensor, got list"):
+        gate_statistics(rnn, x, [0.0])

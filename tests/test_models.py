@@ -359,6 +359,21 @@ def test_bad_input_is_named():
         both.step(x[:, 0])
 
 
+def test_a_state_of_another_model_or_batch_is_named():
+    """One of more blocks would be taken for that of the first ones."""
+    model, x = make(cells=("bmru", "lru")), random_input()
+    state = model(x)[1]
+    for call in (lambda state: model(x, state), lambda state: model.step(x[:, 0], state)):
+        with pytest.raises(TypeError, match="state must be a ModelState, as a call returns it, got Tensor"):
+            call(state.cells[0])
+        with pytest.raises(ValueError, match="state must be of 2 blocks, got one of 3"):
+            call(state._replace(cells=(*state.cells, state.cells[0])))
+        with pytest.raises(ValueError, match="state must be of 2 blocks, got one of 1"):
+            call(state._replace(cells=state.cells[:1]))
+        with pytest.raises(ValueError, match=r"state must be of 3 sequences, got positions \[2\]"):
+            call(state._replace(position=state.position[:2]))
+
+
 @pytest.mark.parametrize("lengths", [None, [0, 0, 0]])
 def test_of_no_timesteps_nothing_can_be_pooled(lengths):
     x, lengths = torch.zeros(3, 0, 2).double(), None if lengths is None else torch.tensor(lengths)
@@ -383,6 +398,9 @@ def test_config_survives_json():
         ({"d_model": 0}, "d_model must be a positive integer, got 0"),
         ({"pooling": "max"}, "pooling must be one of last, mean, none, got 'max'"),
         ({"dropout": 1.0}, "dropout must be a probability below 1"),
+        ({"dropout": "much"}, "dropout must be a probability below 1, got 'much'"),
+        ({"position": 16}, "position must be a PositionConfig or None, got 16"),
+        ({"lru": 0.9}, "lru must be an LRUConfig, got 0.9"),
         ({"depth": 3}, "ModelConfig has no field depth"),
         ({"lru": {"r": 3}}, "LRUConfig has no field r;"),
         ({"position": {"dim": 3, "T": 9}}, "dim must be even"),

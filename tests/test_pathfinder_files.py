@@ -134,6 +134,7 @@ DAMAGE = {
     "missing images of a batch": ("imgs/1", lambda path: path.rename(path.with_name("elsewhere"))),
     "missing column": ("metadata/1.npy", lambda path: path.write_text("imgs/1 sample_0.png 0\n")),
     "bad label": ("metadata/1.npy", lambda path: path.write_text(path.read_text().replace(" 1 1.0", " x 1.0"))),
+    "missing line": ("metadata/1.npy", lambda path: path.write_text(path.read_text().rsplit("\n", 2)[0] + "\n")),
     "empty metadata": ("metadata/1.npy", lambda path: path.write_text("")),
     "metadata that are no text": ("metadata/1.npy", lambda path: path.write_bytes(b"\x93NUMPY\xff\xfe")),
 }

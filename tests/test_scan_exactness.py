@@ -168,3 +168,17 @@ def test_bmru_scan_by_hand(backend, dtype):
 def test_bmru_scan_large_enough_for_threads(backend, shape):
     inputs = bmru_inputs(torch.float32, shape=shape)
     assert_same_bits(bmru_scan(**inputs, backend=backend), bmru_scan(**inputs, backend="reference"))
+
+
+@every_fast_backend
+@pytest.mark.parametrize("axis", [0, 1], ids=["batch", "time"])
+def test_strides_beyond_31_bits(backend, axis, monkeypatch):
+    """Rows 2^29 numbers apart: four of them pass 2^31. Most of the 5 GiB are never touched."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # else all of them are
+    inputs = bmru_inputs(torch.float16, shape=(6, 6, 3))
+    strides = (1 << 29, 3, 1) if axis == 0 else (3, 1 << 29, 1)
+    far = torch.empty(5 * (1 << 29) + 18, dtype=torch.float16).as_strided((6, 6, 3), strides)
+    assert_same_bits(
+        bmru_scan(**inputs | {"cand": far.copy_(inputs["cand"])}, backend=backend),
+        bmru_scan(**inputs, backend="reference"),
+    )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -98,7 +99,8 @@ def test_streams_have_all_timesteps_and_one_beginning(task, length):
     ("make", "message"),
     [
         (lambda: CopyFirst(length=0), "length must be a positive integer, got 0"),
-        (lambda: CopyFirst(noise=-1.0), "noise must be a standard deviation >= 0, got -1.0"),
+        (lambda: CopyFirst(noise=-1.0), "noise must be a finite standard deviation >= 0, got -1.0"),
+        (lambda: CopyFirst(noise=math.inf), "noise must be a finite standard deviation >= 0, got inf"),
         (lambda: HoldBit(train_samples=1), "train_samples must be an integer of at least 2, got 1"),
     ],
 )

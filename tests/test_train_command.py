@@ -6,6 +6,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from multistable.tasks.pathfinder import settings
+from multistable.tasks.pathfinder.compact import Origin
+from multistable.tasks.pathfinder.produce import FolderStore, produce
+from multistable.tasks.pathfinder.task import release_folder
 from multistable.training.command import train
 from small_data import forget_pathfinder
 
@@ -57,6 +61,8 @@ def test_options_reach_the_run(tmp_path):
         ("hold-bit --learning-rate=-1", "--learning-rate must be a positive number, got -1.0"),
         ("hold-bit --learning-rate nan", "--learning-rate must be a positive number, got nan"),
         ("hold-bit --noise 0.1", "the task hold-bit has no --noise"),
+        ("hold-bit --source release --rule s4", "the task hold-bit has no --rule, --source"),
+        ("pathfinder --source web", "source must be one of generated, release, got 'web'"),
         ("mnist --length 5", "the task mnist has no --length"),
         ("hold-bit --cell lru,bmru --blocks 3", "--cell names 2 blocks, but --blocks is 3"),
         ("hold-bit --cell transformer", "cells must be names out of"),
@@ -74,6 +80,18 @@ def test_mistakes_are_answered_in_one_sentence(tmp_path, words, message):
     assert message in done.output
     assert isinstance(done.exception, SystemExit), "no traceback"
     assert not list(tmp_path.rglob("*.safetensors")), "nothing was trained"
+
+
+def test_the_release_of_pathfinder_can_be_trained_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
+    forget_pathfinder()
+    origin = Origin(settings("intermediate"), seed=0, count=60)
+    list(produce(FolderStore(release_folder()), origin))
+    words = "pathfinder --scale smoke --level intermediate --source release --rule s4 --images 60 --batch-size 8"
+    done = call(*words.split(), "--epochs", 1, "--out", tmp_path / "runs", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    task = the_result(tmp_path / "runs")["run"]["task"]
+    assert (task["source"], task["rule"], task["images"]) == ("release", "s4", 60)
 
 
 def test_missing_data_are_one_sentence(tmp_path, monkeypatch):

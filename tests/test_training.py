@@ -137,9 +137,10 @@ def test_compiled_rounds_where_the_model_does():
     assert (actual - expected).square().mean() < 1e-4 * expected.square().mean()
 
 
-def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path):
+@pytest.mark.parametrize("cells", [("lru", "bmru"), ("bmru", "mru:simplified_brc"), ("hysteresis", "clocked:brc:2")])
+def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path, cells):
     """Weights of 1e30 after the first step: the second forward pass overflows in the first block."""
-    run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
+    run = copy_first_run(cells, schedule=Schedule(1e30, 1e30, 1e30, 0))
     with pytest.raises(NonFiniteLossError, match=r"in epoch 1, step 2: first in the layer \S+ \(\w+\)"):
         train_run(run, tmp_path, QUIET)
     assert not (folder_of(run, tmp_path) / "last.safetensors").exists()

@@ -1,6 +1,7 @@
 """Runs survive JSON and have a hash; learning rates; groups of weight decay."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -62,7 +63,13 @@ def test_a_later_field_counts_where_it_is_used():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be a positive integer, got 0"),
+        ({"epochs": 1.5}, "epochs must be a positive integer, got 1.5"),
+        ({"batch_size": 1}, "batch_size must be an integer of at least 2, got 1"),
+        ({"batch_size": 2.5}, "batch_size must be an integer of at least 2, got 2.5"),
+        ({"seed": None}, "seed must be an integer, got None"),
+        ({"decay": 0.05}, "decay must be a Decay, got 0.05"),
+        ({"schedule": None}, "schedule must be a Schedule, got None"),
         ({"epochs": 1}, "warmup_epochs must be at least 0 and less than the 1 epochs of the run, got 1"),
         ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16', got 'float16'"),
         ({"decay": Decay(reading="mine")}, "decay.reading must be one of 'paper', 'usual', got 'mine'"),
@@ -70,7 +77,7 @@ def test_a_later_field_counts_where_it_is_used():
     ],
 )
 def test_what_does_not_fit_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         copy_first_run(**changes)
 
 
@@ -153,3 +160,9 @@ def test_decay_shrinks_weights_by_rate_times_strength():
 def test_negative_learning_rate_is_refused():
     with pytest.raises(ValueError, match=r"schedule\.peak must be a learning rate of at least 0, got -0\.1"):
         Schedule(peak=-0.1)
+
+
+@pytest.mark.parametrize("strength", [-1.0, math.nan, "much"])
+def test_a_weight_decay_that_is_none_is_refused(strength):
+    with pytest.raises(ValueError, match=rf"decay\.other must be a weight decay of at least 0, got {strength!r}"):
+        Decay(other=strength)

@@ -38,11 +38,17 @@ class GateStatistics:
 
 @torch.no_grad()
 def gate_statistics(
-    rnn: BMRU, input: Tensor, *, reset: Tensor | None = None, lengths: Tensor | None = None
+    rnn: BMRU,
+    input: Tensor,
+    hx: Tensor | None = None,
+    *,
+    reset: Tensor | None = None,
+    lengths: Tensor | None = None,
 ) -> list[GateStatistics]:
     """Gate statistics of each layer and direction of ``rnn`` (dropout off), forward before reverse.
 
-    ``input`` is batched, ``[T, B, D]`` or ``[B, T, D]`` as ``rnn`` wants it; ``reset`` and ``lengths`` as in a call.
+    ``input`` is batched, ``[T, B, D]`` or ``[B, T, D]`` as ``rnn`` wants it; ``hx``, ``reset`` and ``lengths`` as in a
+    call. No gate looks at its own state, but those of a second layer look at what the first one holds.
 
     >>> rnn = BMRU(3, 8)
     >>> [layer] = gate_statistics(rnn, torch.randn(100, 4, 3))
@@ -51,12 +57,14 @@ def gate_statistics(
     """
     if not isinstance(rnn, BMRU):
         raise TypeError(f"rnn must be a BMRU, got {type(rnn).__name__}")
+    if hx is not None and not isinstance(hx, Tensor):
+        raise TypeError(f"hx must be one tensor, got {type(hx).__name__}")
     if not isinstance(input, Tensor) or input.ndim != 3:
         got = list(input.shape) if isinstance(input, Tensor) else type(input).__name__
         raise ValueError(f"input must be a batch, [T, B, D] or [B, T, D], got {got}")
     sequences.check_input(rnn, "input", input)
     steps = sequences.Steps.of(input, rnn.batch_first, reset, lengths)
-    sequences.initial_states(rnn, input, steps.B, None)
+    starts = iter(sequences.initial_states(rnn, input, steps.B, hx))
     count = input.shape[0] * input.shape[1] if steps.valid is None else int(steps.valid.sum())
     if count == 0:
         raise ValueError("input has no valid timestep")
@@ -69,6 +77,6 @@ def gate_statistics(
             statistics.append(
                 GateStatistics(layer, suffix != "", writes / count, count / writes, writes == 0, writes == count)
             )
-            outputs.append(rnn.run(x, layer, suffix, None, steps)[0])
+            outputs.append(rnn.run(x, layer, suffix, next(starts), steps)[0])
         x = torch.cat(outputs, dim=-1)
     return statistics

@@ -1,7 +1,7 @@
 """Recurrent units with an internal clock: :class:`ClockedRNN`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -69,8 +69,8 @@ class ClockedRNN(Driven):
         check_sizes(1, max_branches=max_branches)
         self.field = field
         self.max_branches = max_branches
-        clocks = [n_clock] if isinstance(n_clock, int | float) else list(n_clock)
-        if clocks != [math.inf] and not all(isinstance(n, int) and n >= 1 for n in clocks):
+        clocks = list(n_clock) if isinstance(n_clock, Iterable) else [n_clock]
+        if clocks != [math.inf] and not all(type(n) is int and n >= 1 for n in clocks):
             raise ValueError(f"n_clock must be positive integers, or math.inf for all units, got {n_clock!r}")
         if len(clocks) not in (1, hidden_size):
             raise ValueError(f"n_clock must be one number or {hidden_size} (one per unit), got {len(clocks)}")

@@ -73,6 +73,6 @@ class Driven(Recurrent):
     def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         proj = self.project(x, layer, "")
         batch = proj.unsqueeze(0) if proj.ndim == 1 else proj  # [B, drives * N]
-        h = self.scan(self.arguments(batch[:, None], layer, ""), h.reshape(len(batch), -1).to(proj.dtype))
+        h = self.scan(self.arguments(batch[:, None], layer, ""), h.reshape(len(batch), self.hidden_size).to(proj.dtype))
         h = h.reshape(*x.shape[:-1], self.hidden_size)
         return h, h

@@ -102,5 +102,5 @@ class MRU(Driven):
 def check_options(alpha_surr: float | None, max_gain: float) -> None:
     if alpha_surr is not None:
         check_alpha_surr(alpha_surr)
-    if not 0 < max_gain <= math.inf:
+    if not isinstance(max_gain, int | float) or not 0 < max_gain <= math.inf:
         raise ValueError(f"max_gain must be positive, got {max_gain!r}")

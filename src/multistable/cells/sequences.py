@@ -241,7 +241,7 @@ def run_unbatched(
         raise ValueError(f"hx must have 2 dimensions for unbatched input, got {hx.ndim}")
     axis = 0 if rnn.batch_first else 1
     hx = None if hx is None else hx.unsqueeze(1)
-    reset = None if reset is None else torch.as_tensor(reset).unsqueeze(axis)
+    reset = None if reset is None else _as_tensor("reset", reset).unsqueeze(axis)
     output, h_n = rnn.run_batch(x.unsqueeze(axis), hx, reset)
     return output.squeeze(axis), h_n.squeeze(1)
 
@@ -271,8 +271,17 @@ def _packed_shape(data: Tensor) -> str:
     return f"[{', '.join(['T', *map(str, data.shape[1:])])}]"
 
 
+def _as_tensor(name: str, x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    try:
+        return torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} must be a tensor or nested lists, got {x!r}") from error
+
+
 def _check_lengths(lengths: Tensor, B: int, T: int) -> Tensor:
-    lengths = torch.as_tensor(lengths)
+    lengths = _as_tensor("lengths", lengths)
     if lengths.shape != (B,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
     # Only lengths on the CPU are looked at: on a GPU, reading them would wait for the device.
@@ -282,7 +291,7 @@ def _check_lengths(lengths: Tensor, B: int, T: int) -> Tensor:
 
 
 def _check_reset(reset: Tensor, shape: torch.Size, device: torch.device) -> Tensor:
-    reset = reset if isinstance(reset, Tensor) else torch.as_tensor(reset)
+    reset = _as_tensor("reset", reset)
     if reset.dtype != torch.bool or reset.shape != shape:
         raise ValueError(f"reset must be boolean of shape {list(shape)}, got {reset.dtype} {list(reset.shape)}")
     if reset.device != device:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from multistable.dynamics.equilibria import equilibria
@@ -32,13 +31,14 @@ class BifurcationDiagram:
 def bifurcation_diagram(field: Field, xs: Tensor, *args: Tensor | float, n_grid: int = 256) -> BifurcationDiagram:
     """Equilibria of ``field`` for each value of its first drive in ``xs [X]``, the other arguments held at ``args``.
 
+    >>> import torch
     >>> from multistable.dynamics import simplified_brc
     >>> diagram = bifurcation_diagram(simplified_brc(), torch.linspace(-2, 2, 401), 1.5)
     >>> [(round(a, 2), round(b, 2), n) for a, b, n in diagram.regimes]     # folds at x = -0.905 and 0.905
     [(-2.0, -0.91, 1), (-0.9, 0.9, 2), (0.91, 2.0, 1)]
     """
-    if xs.ndim != 1 or not len(xs):
-        raise ValueError(f"xs must be a line of values, [X], got shape {list(xs.shape)}")
-    fixed = [torch.as_tensor(x, dtype=torch.float64, device=xs.device) for x in args]
-    found = equilibria(field, xs.double(), *fixed, n_grid=n_grid)
+    if not isinstance(xs, Tensor) or xs.ndim != 1 or not len(xs):
+        got = f"shape {list(xs.shape)}" if isinstance(xs, Tensor) else type(xs).__name__
+        raise ValueError(f"xs must be a line of values, [X], got {got}")
+    found = equilibria(field, xs, *args, n_grid=n_grid)
     return BifurcationDiagram(xs.double()[:, None].expand_as(found.h), found.h, found.stable)

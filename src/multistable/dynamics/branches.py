@@ -14,15 +14,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from multistable.dynamics.equilibria import equilibria
+from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field
 from multistable.dynamics.implicit import implicit
+from multistable.ops import latch_scan
 from multistable.ops.library import each_example
 from multistable.surrogate import derivative
 
 __all__ = ["associative_scan", "branch_scan", "compose", "prepend"]
 
 _CHUNK = 1 << 15  # elements whose grid is evaluated at a time
+_ROUNDING = 1e-12  # of a field at its bounds
 
 Element = TypeVar("Element", bound=tuple[Tensor, ...])
 
@@ -58,14 +60,19 @@ def branch_scan(
     maps alone, so it neither fades nor grows while a branch is kept. Where the state flows past the place of a branch
     that the input has abolished (at g, where ``f - h`` comes close to zero), that is a choice too: ``|f(g) - g|``
     receives the credit of where the state went, less that of g, times the same function of ``|f(g) - g|``.
+
+    An argument that is NaN makes a state of NaN, which lasts until a step with a single branch.
     """
-    args = torch.broadcast_tensors(*args)
-    B, T, N = args[0].shape
-    dtype = args[0].dtype
+    given = torch.broadcast_tensors(*args)
+    B, T, N = given[0].shape
+    dtype = given[0].dtype
     if T == 0:
-        return args[0].new_zeros(B, 0, N)
+        return given[0].new_zeros(B, 0, N)
+    bad = torch.stack([x.isnan() for x in given]).any(dim=0)
+    args = [torch.where(bad, 0.0, x) for x in given]
     stable, unstable = _Branches.apply(field, max_branches, n_grid, *args)
     start = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
+    lost = _lost(bad, unstable, start, reset)
     with torch.no_grad():
         before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
         maps = (before[..., None] >= unstable.to(dtype)[..., None, :]).sum(-1)
@@ -73,7 +80,7 @@ def branch_scan(
         branch = composed[..., :1]  # the first map is constant: whatever the branch before, the state was h0
     h = implicit(field, stable.gather(-1, branch).squeeze(-1), *args, max_gain=max_gain)
     if alpha_surr is None or max_branches == 1:
-        return h
+        return _spoil(h, lost, bad, given)
     columns = [x[..., None] for x in args]
     exists = unstable.isfinite()
     u = implicit(field, torch.where(exists, unstable, 0.0).to(dtype), *columns, max_gain=max_gain)
@@ -83,7 +90,23 @@ def branch_scan(
     passed = torch.where(ghost == h, math.inf, (h - before).detach().sign() * (field(ghost, *args) - ghost))
     later = torch.cat([unstable[:, 1:], torch.full_like(unstable[:, :1], math.inf)], dim=1).to(dtype)
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
-    return h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
+    h = h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
+    return _spoil(h, lost, bad, given)
+
+
+@torch.no_grad()
+def _lost(bad: Tensor, unstable: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
+    """Where the state is NaN, ``[B, T, N]``: from a step whose arguments are, or from such a start, until a step with
+    one branch, which does not ask where the state was."""
+    write = bad | ~unstable.isfinite().any(-1)
+    return latch_scan(write, bad.to(start.dtype), start.isnan().to(start.dtype), reset=reset) != 0
+
+
+def _spoil(h: Tensor, lost: Tensor, bad: Tensor, args: Sequence[Tensor]) -> Tensor:
+    """``h`` with NaN where it is lost, in the gradients too: products with 1 and NaN (``torch.where`` would give the
+    arguments that are NaN none)."""
+    h = h + torch.where(bad, torch.stack([*args]).sum(dim=0), 0.0)
+    return h * torch.where(lost, math.nan, 1.0).to(h.dtype)
 
 
 def compose(first: Tensor, then: Tensor) -> Tensor:
@@ -114,15 +137,31 @@ def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reve
 
 def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tuple[Tensor, Tensor]:
     """Stable roots ``[B, T, N, K]``, the last repeated, and unstable ones ``[B, T, N, K - 1]``, then infinity."""
-    found = equilibria(field, *args, n_grid=n_grid)
-    if found.count.numel() and int(found.count.min()) == 0:
-        raise ValueError("field must map its bounds into themselves, but some element has no equilibrium between them")
-    if found.h.shape[-1] > 2 * K - 1:
-        raise ValueError(f"field has {(found.h.shape[-1] + 1) // 2} stable branches, max_branches is {K}")
-    h = torch.nn.functional.pad(found.h, (0, 2 * K - 1 - found.h.shape[-1]), value=math.nan)
+    h = _from_stable_to_stable(field, equilibria(field, *args, n_grid=n_grid).h, [x.double() for x in args], n_grid)
+    if h.shape[-1] > 2 * K - 1:
+        raise ValueError(f"field has {(h.shape[-1] + 1) // 2} stable branches, max_branches is {K}")
+    h = torch.nn.functional.pad(h, (0, 2 * K - 1 - h.shape[-1]), value=math.nan)
     highest = h.nan_to_num(-math.inf).amax(-1, keepdim=True)
     stable = torch.where(h.isnan(), highest, h)[..., 0::2].to(args[0].dtype)
     return stable, h[..., 1::2].nan_to_num(math.inf)
+
+
+def _from_stable_to_stable(field: Field, h: Tensor, args: Sequence[Tensor], n_grid: int) -> Tensor:
+    """Rows of equilibria ``[..., R]``, less an unstable one at either end, which can only lie on a bound: the growth
+    ``h + x h (1 - h)`` on (0, 1) has one at 0. Where the flow leaves the bounds there is nothing to choose from."""
+
+    def excess(at: float) -> Tensor:
+        return field(torch.full_like(args[0], at), *args) - at
+
+    lo, hi = field.bounds
+    if bool(((excess(lo) < -_ROUNDING) | (excess(hi) > _ROUNDING)).any()):
+        raise ValueError(f"field must map its bounds {(lo, hi)} into themselves, but some element leaves them there")
+    rising = (excess(search_ends(field.bounds, n_grid)[0]) < 0)[..., None]  # what is crossed first going up
+    h = torch.where(rising, torch.nn.functional.pad(h[..., 1:], (0, 1), value=math.nan), h)
+    count = (~h.isnan()).sum(-1, keepdim=True)
+    odd = count - 1 + count % 2
+    h = torch.where(torch.arange(h.shape[-1], device=h.device) < odd, h, math.nan)
+    return h[..., : int(odd.max())] if odd.numel() else h
 
 
 def _before(x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:

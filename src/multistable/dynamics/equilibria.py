@@ -17,7 +17,7 @@ from torch import Tensor
 from multistable.dynamics.fields import Field, check_field
 from multistable.sizes import check_sizes
 
-__all__ = ["ConvergenceError", "Equilibria", "equilibria"]
+__all__ = ["ConvergenceError", "Equilibria", "equilibria", "search_ends"]
 
 _CHUNK = 1 << 15  # elements at a time: 17 MB for each float64 tensor of 64 grid points
 _TOUCH = 8 * torch.finfo(torch.float64).eps  # of F or df/dh - 1: an extremum this close to zero touches it
@@ -52,7 +52,7 @@ class Equilibria:
 @torch.no_grad()
 def equilibria(
     field: Field,
-    *args: Tensor,
+    *args: Tensor | float,
     bounds: tuple[float, float] | None = None,
     n_grid: int = 64,
     tol: float = 1e-12,
@@ -62,7 +62,7 @@ def equilibria(
 
     Args:
         field: a pointwise field.
-        args: its drives and constants, broadcast against each other.
+        args: its drives and constants, tensors or numbers, broadcast against each other.
         bounds: where to look. Default: those of the field.
         n_grid: cells of the grid. Without ``field.turns``, roots are missed only where ``df/dh`` has a peak that is
             narrower than a cell.
@@ -70,7 +70,7 @@ def equilibria(
         strict: raise :class:`ConvergenceError` if a root did not converge, instead of saying so in ``converged``.
 
     >>> from multistable.dynamics import simplified_brc
-    >>> found = equilibria(simplified_brc(), torch.tensor([0.0, 2.0]), torch.tensor(1.5))
+    >>> found = equilibria(simplified_brc(), torch.tensor([0.0, 2.0]), 1.5)
     >>> found.count, found.stable[0]
     (tensor([3, 1]), tensor([ True, False,  True]))
     """
@@ -81,12 +81,13 @@ def equilibria(
     if not (-torch.inf < lo < hi < torch.inf):
         raise ValueError(f"bounds must be a finite interval, got {(lo, hi)}")
     check_sizes(1, n_grid=n_grid)
-    if not args:
-        raise ValueError("args must hold the drives and constants of the field, got none")
-    full = torch.broadcast_tensors(*args)
-    flat = [x.reshape(-1).double() for x in full]
-    margin = 0.5 * (hi - lo) / n_grid  # a root may lie on the bound itself, as tanh(20) = 1 does in float64
-    grid = torch.linspace(lo - margin, hi + margin, n_grid + 2, dtype=torch.float64, device=flat[0].device)
+    names = [*field.drives, *field.constants]
+    if len(args) != len(names):
+        raise ValueError(f"args must be the field's drives and constants, {', '.join(names)}, got {len(args)}")
+    device = next((x.device for x in args if isinstance(x, Tensor)), None)
+    full = torch.broadcast_tensors(*(torch.as_tensor(x, dtype=torch.float64, device=device) for x in args))
+    flat = [x.reshape(-1) for x in full]
+    grid = torch.linspace(*search_ends((lo, hi), n_grid), n_grid + 2, dtype=torch.float64, device=flat[0].device)
     parts = [_roots(field, [x[i : i + _CHUNK] for x in flat], grid) for i in range(0, len(flat[0]), _CHUNK)]
     found = _assemble(parts, field, flat, full[0].shape, tol)
     if strict and not bool((found.converged | found.h.isnan()).all()):
@@ -96,6 +97,13 @@ def equilibria(
             f"{float(missed.max()):.1e}, tolerance {tol:.1e}"
         )
     return found
+
+
+def search_ends(bounds: tuple[float, float], n_grid: int) -> tuple[float, float]:
+    """Ends of the grid, a little outside: a root may lie on the bound itself, as tanh(20) = 1 does in float64."""
+    lo, hi = bounds
+    margin = 0.5 * (hi - lo) / n_grid
+    return lo - margin, hi + margin
 
 
 def _roots(field: Field, args: list[Tensor], grid: Tensor) -> tuple[Tensor, Tensor]:

@@ -102,7 +102,11 @@ class ModelConfig:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
         if self.initial not in INITIALS:
             raise ValueError(f"initial must be one of {', '.join(INITIALS)}, got {self.initial!r}")
-        if not 0 <= self.dropout < 1:
+        if self.position is not None and not isinstance(self.position, PositionConfig):
+            raise ValueError(f"position must be a PositionConfig or None, got {self.position!r}")
+        if not isinstance(self.lru, LRUConfig):
+            raise ValueError(f"lru must be an LRUConfig, got {self.lru!r}")
+        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be a probability below 1, got {self.dropout!r}")
 
     @property

@@ -133,6 +133,7 @@ class SequenceModel(nn.Module):
             raise ValueError(f"x must have timesteps for pooling {self.config.pooling!r}, got {list(x.shape)}")
         if state is not None and self.config.bidirectional:
             raise ValueError("state must be None for a bidirectional model: its reverse direction reads from the end")
+        self._check_state(x, state)
         steps = Steps.of(x, True, reset, lengths)
         counts = count_steps(None if state is None else state.position, x.shape[1], steps.reset, x.device)
         x = self.encoder(steps.zero_padding(x))
@@ -153,6 +154,7 @@ class SequenceModel(nn.Module):
         Equal to :meth:`forward` in evaluation mode with pooling ``"none"``, timestep for timestep.
         """
         self._check(x, 2)
+        self._check_state(x, state)
         state = self.initial_state(x.shape[0], x) if state is None else state
         x = self.encoder(x)
         position = None if self.position is None else self.position(state.position, x.dtype)
@@ -233,6 +235,17 @@ class SequenceModel(nn.Module):
         shape = "[B, T, " if ndim == 3 else "[B, "
         if x.ndim != ndim or x.shape[-1] != self.encoder.in_features:
             raise ValueError(f"x must have shape {shape}{self.encoder.in_features}], got {list(x.shape)}")
+
+    def _check_state(self, x: Tensor, state: Any) -> None:
+        """Refuse another thing than a state of this model for as many sequences; cells look at their own numbers."""
+        if state is None:
+            return
+        if not isinstance(state, ModelState):
+            raise TypeError(f"state must be a ModelState, as a call returns it, got {type(state).__name__}")
+        if len(state.cells) != len(self.blocks):
+            raise ValueError(f"state must be of {len(self.blocks)} blocks, got one of {len(state.cells)}")
+        if state.position.shape != x.shape[:1]:
+            raise ValueError(f"state must be of {len(x)} sequences, got positions {list(state.position.shape)}")
 
 
 def _hub(purpose: str) -> Any:

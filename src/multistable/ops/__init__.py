@@ -7,7 +7,7 @@ Each scan is defined by a loop (``reference.py``) and computed by the fastest ba
 from torch import Tensor
 
 from multistable.ops import reference
-from multistable.ops.checks import check_alpha_surr, check_bmru, check_latch, check_linear, check_state
+from multistable.ops.checks import check_alpha_surr, check_bmru, check_latch, check_linear, check_state, check_tensors
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
 from multistable.ops.fused import bmru_fused, fusible  # noqa: F401  (for the layer)
 from multistable.ops.library import call, last_state
@@ -177,4 +177,5 @@ def explain(x: Tensor, backend: str = "auto") -> Choice:
     >>> print(explain(torch.zeros(2, 3, 4), backend="portable"))
     portable: asked for by name (plain torch, runs on any device)
     """
+    check_tensors(x=x)
     return choose(backend, x)

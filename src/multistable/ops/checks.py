@@ -1,16 +1,19 @@
 """Refuse wrong input in one sentence that names the argument, what came and what was expected."""
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_alpha_surr", "check_bmru", "check_latch", "check_linear", "check_state"]
+__all__ = ["check_alpha_surr", "check_bmru", "check_latch", "check_linear", "check_state", "check_tensors"]
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_alpha_surr(alpha_surr: float) -> None:
+    if not isinstance(alpha_surr, Real | Tensor):
+        raise TypeError(f"alpha_surr must be a number, got {alpha_surr!r}")
     if not alpha_surr >= 0:
         raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
     if alpha_surr == math.inf:  # at a threshold inf * 0 would make the derivative NaN
@@ -18,6 +21,7 @@ def check_alpha_surr(alpha_surr: float) -> None:
 
 
 def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    check_tensors(cand=cand, beta=beta, alpha=alpha)
     _check_sequence("cand", cand)
     _check_same("beta", beta, "cand", cand)
     _check_shape("alpha", alpha, (cand.shape[2],), "[N], N as in cand")
@@ -27,6 +31,7 @@ def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, res
 
 
 def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    check_tensors(write=write, value=value)
     _check_sequence("value", value)
     _check_shape("write", write, value.shape, "that of value")
     if write.dtype not in (torch.bool, value.dtype):
@@ -36,6 +41,7 @@ def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor |
 
 
 def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    check_tensors(a=a, b=b)
     _check_sequence("b", b, complex_too=True)
     if a.ndim == 1:
         _check_shape("a", a, (b.shape[2],), "[N] or that of b")
@@ -49,6 +55,15 @@ def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) 
         raise TypeError(f"a must have b's dtype {b.dtype} when it changes in time, got {a.dtype}")
     _check_device("a", a, b)
     check_state(b, h0, reset)
+
+
+def check_tensors(**tensors: Tensor) -> None:
+    """Refuse what is no tensor, and sparse ones."""
+    for name, x in tensors.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if x.layout is not torch.strided:
+            raise TypeError(f"{name} must be a dense tensor, got {x.layout}")
 
 
 def _check_sequence(name: str, x: Tensor, complex_too: bool = False) -> None:
@@ -86,11 +101,13 @@ def check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     """``h0 [B, N]`` real (complex where x is) and ``reset [B, T]`` boolean, on the device of ``x [B, T, N]``."""
     B, T, N = x.shape
     if h0 is not None:
+        check_tensors(h0=h0)
         _check_shape("h0", h0, (B, N), "[B, N]")
         if h0.is_complex() != x.is_complex() or not (h0.is_floating_point() or h0.is_complex()):
             raise TypeError(f"h0 must be {'complex' if x.is_complex() else 'floating point'}, got {h0.dtype}")
         _check_device("h0", h0, x)
     if reset is not None:
+        check_tensors(reset=reset)
         _check_shape("reset", reset, (B, T), "[B, T]")
         if reset.dtype != torch.bool:
             raise TypeError(f"reset must be boolean, got {reset.dtype}")

@@ -64,7 +64,7 @@ _REFUSALS = {"triton": _triton_refusal, "cpu": _cpu_refusal}  # why one cannot s
 
 
 def check_name(backend: str) -> None:
-    if backend != "auto" and backend not in BACKENDS:
+    if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
         raise ValueError(f"backend must be 'auto' or one of {', '.join(map(repr, BACKENDS))}, got {backend!r}")
 
 

@@ -1,5 +1,6 @@
 """Copy-first-input: remember the first of many random numbers, all of which look alike but for a flag."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,8 +42,8 @@ class CopyFirst(Regression):
     def __post_init__(self) -> None:
         check_sizes(1, length=self.length, test_samples=self.test_samples)
         check_sizes(2, train_samples=self.train_samples)
-        if not self.noise >= 0:
-            raise ValueError(f"noise must be a standard deviation >= 0, got {self.noise!r}")
+        if not 0 <= self.noise < math.inf:
+            raise ValueError(f"noise must be a finite standard deviation >= 0, got {self.noise!r}")
 
     def samples(self, split: Split, seed: int, device: torch.device | str = "cpu") -> Samples:
         train, valid = split_sizes(self.train_samples)

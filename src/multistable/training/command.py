@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from multistable.cells import CELLS
+from multistable.dynamics import FIELDS
 from multistable.one_sentence import one_sentence
 from multistable.tasks import TASKS, Task
 from multistable.training.config import Decay, Run
@@ -27,7 +28,8 @@ TASK_HELP = (
     "joins two dots (make the images with 'multistable data pathfinder')."
 )
 CELL_HELP = (
-    f"The recurrent cell: {', '.join(CELLS)}. Several names separated by commas are one per block: 'lru,lru,bmru'."
+    f"The recurrent cell: {', '.join(CELLS)}; clocked:FIELD:N or mru:FIELD with FIELD out of {', '.join(FIELDS)}. "
+    "Several names separated by commas are one per block: 'lru,lru,bmru'."
 )
 SCALE_HELP = (
     "Sizes to start from; other options change single ones. smoke: seconds, learns little. small: minutes on a CPU. "
@@ -35,6 +37,8 @@ SCALE_HELP = (
 )
 OUT_HELP = "Folder of results; each run gets a folder of its own in it."
 DECAY_HELP = "Weight decay by the paper's words, or sparing norms and eigenvalues."
+SOURCE_HELP = "pathfinder: generated, or the release of the Long Range Arena, unpacked in the data folder."
+RULE_HELP = "pathfinder: which images train, validate and test: paper, lra or s4."
 LONGER_SAMPLES = 64
 training_option = partial(typer.Option, rich_help_panel="Training")
 model_option = partial(typer.Option, rich_help_panel="Model")
@@ -63,6 +67,9 @@ def train(
         bool | None, task_option("--permuted/--in-order", help="mnist: the order of the pixels.")
     ] = None,
     level: Annotated[str | None, task_option(help="pathfinder: easy, intermediate or hard.")] = None,
+    source: Annotated[str | None, task_option(help=SOURCE_HELP)] = None,
+    rule: Annotated[str | None, task_option(help=RULE_HELP)] = None,
+    images: Annotated[int | None, task_option(help="pathfinder: the first so many, all sets together.")] = None,
     longer: Annotated[str, task_option(help="Also test at these lengths: '1000,10000'.")] = "",
     device: Annotated[str, machine_option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.")] = "auto",
     precision: Annotated[
@@ -87,6 +94,7 @@ def train(
     """
     sizes = {"blocks": blocks, "d_model": d_model, "d_state": d_state, "epochs": epochs, "batch_size": batch_size}
     settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted, "level": level}
+    settings |= {"source": source, "rule": rule, "images": images}
     with one_sentence(goes_on_in=out):
         chosen = adjust(preset(task, scale), sizes, settings, learning_rate)
         cells = cell_names(cell, chosen.blocks, blocks)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from multistable.models import ModelConfig
+from multistable.sizes import check_sizes
 from multistable.tasks import TASKS, Task
 
 __all__ = ["Decay", "Precision", "Run", "Schedule"]
@@ -26,8 +27,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name in ("start", "peak", "end"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"schedule.{name} must be a learning rate of at least 0, got {getattr(self, name)!r}")
+            rate = getattr(self, name)
+            if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
+                raise ValueError(f"schedule.{name} must be a learning rate of at least 0, got {rate!r}")
 
     def rate(self, epoch: float, epochs: int) -> float:
         """The rate after ``epoch`` epochs (a fraction within an epoch) of ``epochs``.
@@ -53,6 +55,12 @@ class Decay:
     other: float = 0.05
     reading: Literal["paper", "usual"] = "paper"
 
+    def __post_init__(self) -> None:
+        for name in ("bmru", "other"):
+            strength = getattr(self, name)
+            if not isinstance(strength, int | float) or not 0 <= strength < math.inf:
+                raise ValueError(f"decay.{name} must be a weight decay of at least 0, got {strength!r}")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -72,9 +80,13 @@ class Run:
     """``"bfloat16"``: matrix products under autocast; parameters and optimiser stay float32."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)!r}")
+        for name, kind in (("task", Task), ("model", ModelConfig), ("schedule", Schedule), ("decay", Decay)):
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}")
+        check_sizes(1, epochs=self.epochs)
+        check_sizes(2, batch_size=self.batch_size)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise TypeError(f"seed must be an integer, got {self.seed!r}")
         if not 0 <= self.schedule.warmup_epochs < self.epochs:
             raise ValueError(
                 f"schedule.warmup_epochs must be at least 0 and less than the {self.epochs} epochs of the run, "

@@ -110,6 +110,9 @@ def _read_metadata(root: Path, batch: int) -> tuple[list[Path], NDArray[np.uint8
             labels.append(int(columns[3]))
     if not paths:
         raise ValueError(f"{path} is empty, expected a line for each image")
+    there = sum(1 for _ in (root / "imgs" / str(batch)).glob("*.png"))
+    if there > len(lines):  # cut off at the end of a line
+        raise ValueError(f"{path} names {len(lines)} images, expected the {there} of imgs/{batch}")
     return paths, np.array(labels, np.uint8)
 
 
