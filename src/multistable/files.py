@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and the two parts of a safetensors file."""
+"""Files and folders that appear whole or not at all, JSON, and the two parts of a safetensors file."""
 
 import json
 import os
@@ -6,8 +6,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-__all__ = ["check_writable", "split_safetensors", "whole_file", "whole_folder", "write_atomically"]
+__all__ = [
+    "check_writable",
+    "file_named",
+    "read_json",
+    "split_safetensors",
+    "whole_file",
+    "whole_folder",
+    "write_atomically",
+]
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -35,14 +44,11 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     part = path.with_name(f".{path.name}.part")
     try:
-        yield part
-        with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        if error.filename is None:  # a full disk does not say whose
-            error.filename = str(path)
-        raise
+        with file_named(path):
+            yield part
+            with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
+                os.fsync(file.fileno())
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     if os.name == "posix":  # the new name, too, must reach the disk; elsewhere a folder cannot be opened
@@ -51,6 +57,17 @@ def whole_file(path: Path) -> Iterator[Path]:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextmanager
+def file_named(path: Path) -> Iterator[None]:
+    """Around the writing of a file: an error that does not say of which, as that of a full disk, is of this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -66,6 +83,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; whatever its bytes are, a ``ValueError`` says why it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def split_safetensors(content: bytes) -> tuple[dict[str, str], memoryview]:

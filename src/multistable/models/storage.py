@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.files import split_safetensors, write_atomically
+from multistable.files import read_json, split_safetensors, write_atomically
 from multistable.models.build import build_model
 from multistable.models.config import ModelConfig
 from multistable.models.sequence import SequenceModel
@@ -58,7 +58,7 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceMode
 
 def _read_config(path: Path) -> ModelConfig:
     try:
-        return ModelConfig.from_dict(json.loads(path.read_text()))
+        return ModelConfig.from_dict(read_json(path))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the configuration of a model: {error}") from error
 

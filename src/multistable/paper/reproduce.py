@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from multistable.files import check_writable, write_atomically
+from multistable.files import check_writable, read_json, write_atomically
 from multistable.models import SequenceModel
 from multistable.paper import store
 from multistable.paper.experiments import Experiment, plan
@@ -249,10 +249,10 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
 
 def read_tests(path: Path) -> dict[tuple[int, float, int], dict[str, Any]]:
     """What has been measured, by length, noise and number of samples."""
-    if not path.is_file():
+    if not path.exists():
         return {}
     with damage_named(path):
-        return {(test["length"], test["noise"], test["samples"]): test for test in json.loads(path.read_text())}
+        return {(test["length"], test["noise"], test["samples"]): test for test in read_json(path)}
 
 
 def remove_checkpoints(folder: Path) -> None:

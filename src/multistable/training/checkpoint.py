@@ -57,7 +57,7 @@ def damage_named(path: Path) -> Iterator[None]:
     """Around the reading of a JSON file in a run's folder: if it is not what it should be, the error names it."""
     try:
         yield
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is truncated or corrupt: {error}; remove it to compute anew what it held"
         ) from error
