@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "UNREADABLE",
     "check_writable",
     "file_named",
     "read_json",
@@ -17,6 +18,9 @@ __all__ = [
     "whole_folder",
     "write_atomically",
 ]
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What comes of reading JSON that is damaged, or that holds something else than is expected."""
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -86,11 +90,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; whatever its bytes are, a ``ValueError`` says why it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    """What a JSON file holds, or one of ``UNREADABLE``."""
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def split_safetensors(content: bytes) -> tuple[dict[str, str], memoryview]:

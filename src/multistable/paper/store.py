@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from multistable.files import read_json, write_atomically
+from multistable.files import UNREADABLE, read_json, write_atomically
 from multistable.paper.experiments import Experiment, TestAt, plan
 from multistable.paper.overwrites import OF_BMRU, is_whole
 from multistable.training.config import Run
@@ -100,7 +100,7 @@ def read(path: Path) -> Record:
         check(record)
     except KeyError as error:
         raise ValueError(f"{path} is no result: it has no {error}; {WAY_OUT}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{path} is no result: {error}; {WAY_OUT}") from error
     if found != run.id:
         raise ValueError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from multistable.files import split_safetensors, write_atomically
+from multistable.files import UNREADABLE, split_safetensors, write_atomically
 
 __all__ = ["CheckpointError", "InUseError", "alone_in", "damage_named", "load", "restore", "save"]
 
@@ -57,7 +57,7 @@ def damage_named(path: Path) -> Iterator[None]:
     """Around the reading of a JSON file in a run's folder: if it is not what it should be, the error names it."""
     try:
         yield
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise CheckpointError(
             f"{path} is truncated or corrupt: {error}; remove it to compute anew what it held"
         ) from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
-from multistable.files import whole_file
+from multistable.files import UNREADABLE, whole_file
 from multistable.tasks.pathfinder import compact, lra
 from multistable.tasks.pathfinder.compact import Origin
 from multistable.tasks.pathfinder.settings import FOLDERS, check_seed
@@ -103,7 +103,10 @@ def _draw(origin: Origin, batch: int):
 def _claim(note: Path, origin: Origin) -> None:
     """Leave a note of what is being made, or compare with the note that is there."""
     if note.exists():
-        there = Origin.from_json(note.read_text(encoding="utf-8"))
+        try:
+            there = Origin.from_json(note.read_text(encoding="utf-8"))
+        except UNREADABLE as error:
+            raise ValueError(f"{note} is damaged: {error}; remove {note.parent} to begin anew") from error
         if there != origin:
             raise ValueError(
                 f"{note.parent} holds a part of {there}, expected {origin}: choose another --out or remove it"
