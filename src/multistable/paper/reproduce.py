@@ -1,6 +1,7 @@
 """Compute the paper's experiments: the missing ones only, the most valuable first, within a time budget."""
 
 import gc
+import hashlib
 import json
 import math
 import re
@@ -14,7 +15,9 @@ import torch
 
 from multistable.files import check_writable, read_json, write_atomically
 from multistable.models import SequenceModel
+from multistable.models.storage import WEIGHTS
 from multistable.paper import store
+from multistable.paper.bookmark import Bookmark
 from multistable.paper.experiments import Experiment, plan
 from multistable.paper.overwrites import is_whole, measure
 from multistable.paper.store import Record
@@ -34,7 +37,7 @@ SEEDS: dict[Scale, int] = {"paper": 5, "small": 1, "smoke": 1}
 """How many seeds are computed unless said otherwise; the paper's values are means over 5 runs."""
 ENDING = 0.03
 """In this last share of the budget nothing is begun: to begin takes seconds (data, kernels, CUDA graph)."""
-TESTS = "tests.json"
+TESTS, BOOKMARK = "tests.json", "test.safetensors"
 
 
 class MissingDataError(RuntimeError):
@@ -237,13 +240,16 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)
+        weights = hashlib.sha256((folder / "model" / WEIGHTS).read_bytes()).hexdigest()
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{error}; remove {folder} to compute the run anew") from error
     for test in experiment.tests:
         key = test.length, test.noise, test.samples
         if key not in done:
-            done[key] = measure(experiment.run, model, test, device, options.deadline)
+            bookmark = Bookmark(folder / BOOKMARK, test, weights, options)
+            done[key] = measure(experiment.run, model, test, device, bookmark)
             write_atomically(path, json.dumps(list(done.values())).encode())
+            bookmark.path.unlink(missing_ok=True)
     return list(done.values())
 
 
@@ -257,7 +263,7 @@ def read_tests(path: Path) -> dict[tuple[int, float, int], dict[str, Any]]:
 
 def remove_checkpoints(folder: Path) -> None:
     """What only a run that goes on needs."""
-    for name in (LAST, BEST):
+    for name in (LAST, BEST, BOOKMARK):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -74,8 +74,8 @@ def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
     write_atomically(path, safetensors.torch.save(on_cpu, metadata={"info": text, "sha256": sha256}))
 
 
-def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors on the CPU, and ``info``; nothing in the file is ever executed."""
+def load(path: Path, way_out: str = WAY_OUT) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors on the CPU, and ``info``; nothing in the file is ever executed. ``way_out``: what to do about damage."""
     import safetensors
     import safetensors.torch
 
@@ -85,10 +85,10 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         metadata, numbers = split_safetensors(content)
         text, expected = metadata["info"], metadata["sha256"]
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}; {WAY_OUT}") from error
+        raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}; {way_out}") from error
     found = digest(numbers, text)
     if found != expected:
-        raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}; {WAY_OUT}")
+        raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}; {way_out}")
     return tensors, json.loads(text)
 
 
