@@ -170,7 +170,7 @@ def test_a_damaged_compact_file_is_named(tmp_path, harm):
         compact.read(path)
     run(CompactStore(path))
     harm(path)
-    with pytest.raises(ValueError, match=f"^{path} is damaged.*; remove it to have it drawn anew"):
+    with pytest.raises(ValueError, match=f"^{path} is damaged.*; if it was one, remove it to have it drawn anew"):
         compact.read(path)
 
 
@@ -216,11 +216,18 @@ def test_a_damaged_part_is_named_and_drawn_anew_when_it_is_gone(tmp_path):
     steps.close()
     part = tmp_path / "easy.npz.parts" / "0.npz"
     cut(part)
-    with pytest.raises(ValueError, match=f"^{part} is damaged.*; remove it to have it drawn anew"):
+    with pytest.raises(ValueError, match=f"^{part} is damaged.*; if it was one, remove it to have it drawn anew"):
         run(CompactStore(path))
     part.unlink()
     run(CompactStore(path))
     assert np.array_equal(compact.read(path)[0], expected()[0])
+
+
+def test_a_folder_in_the_place_of_a_compact_file_is_named(tmp_path):
+    (tmp_path / "easy.npz").mkdir()
+    for use in (compact.read, lambda path: run(CompactStore(path))):
+        with pytest.raises(IsADirectoryError, match=r"easy\.npz"):
+            use(tmp_path / "easy.npz")
 
 
 def test_produce_goes_on_where_it_stopped(tmp_path):
@@ -236,6 +243,18 @@ def test_produce_goes_on_where_it_stopped(tmp_path):
     assert list(steps) == [20, 10]
     assert np.array_equal(compact.read(path)[0], expected()[0])
     assert run(CompactStore(path)) == [50]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked on Windows")
+@pytest.mark.parametrize("store", [CompactStore, FolderStore])
+def test_two_at_once_are_refused(tmp_path, store):
+    """They would write the same parts under the same names, and the first would remove those of the second."""
+    steps = produce(store(tmp_path / "data.npz"), ORIGIN)
+    assert [next(steps), next(steps)] == [0, 20]
+    with pytest.raises(ValueError, match=f"^{tmp_path}.* is in use: another process draws these images"):
+        run(store(tmp_path / "data.npz"))
+    assert list(steps) == [20, 10]
+    assert run(store(tmp_path / "data.npz")) == [50]
 
 
 @pytest.mark.parametrize("store", [CompactStore, FolderStore])

@@ -1,6 +1,7 @@
 """The store: what goes in comes out, files are small, damage is named."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,15 @@ def test_what_was_edited_into_something_else_is_named(tmp_path, keys, value, mes
     path.write_text(json.dumps(values))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json is no result: {message}"):
         store.load(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_results_that_may_not_be_read_are_not_taken_for_missing(tmp_path):
+    path = store.write(tmp_path, record())
+    path.parent.chmod(0)
+    with pytest.raises(PermissionError, match="copy-first"):
+        store.load(tmp_path)
+    path.parent.chmod(0o700)
 
 
 def test_a_second_file_of_an_experiment_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, JSON, and the two parts of a safetensors file."""
+"""Files and folders that appear whole or not at all, locks, JSON, and the two parts of a safetensors file."""
 
 import json
 import os
@@ -12,6 +12,7 @@ __all__ = [
     "UNREADABLE",
     "check_writable",
     "file_named",
+    "locked",
     "read_json",
     "split_safetensors",
     "whole_file",
@@ -28,9 +29,14 @@ def check_writable(option: str, path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{option} must be a file, but {path} is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.touch()
-    part.unlink()
+    with file_named(path):
+        part_of(path).touch()
+        part_of(path).unlink()
+
+
+def part_of(path: Path) -> Path:
+    """The name of what is being written."""
+    return path.with_name(f".{path.name}.part")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -46,7 +52,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     After a kill or a crash at any moment ``path`` holds its old content or the new one, whole. What a killed writer
     leaves is ``.NAME.part``, which the next one overwrites. An error names the file, that of a full disk too.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     try:
         with file_named(path):
             yield part
@@ -65,19 +71,19 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def file_named(path: Path) -> Iterator[None]:
-    """Around the writing of a file: an error that does not say of which, as that of a full disk, is of this one."""
+    """Around the writing of a file: an error that names none, as that of a full disk, or its part is of this one."""
     try:
         yield
     except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
+        if error.filename in (None, str(part_of(path))):
+            error.filename, error.filename2 = str(path), None
         raise
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """An empty folder to fill, which takes the name ``path`` in the end; what a killed writer left is removed."""
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
@@ -87,6 +93,32 @@ def whole_folder(path: Path) -> Iterator[Path]:
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Whether no other process has locked this folder; then it is locked for them.
+
+    It is locked by the system, which lets go of it when the process ends, however it does. Systems and file systems
+    that cannot lock a folder (Windows, NFS) are taken on trust.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        alone = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            alone = False
+        except OSError:
+            pass
+        yield alone
+    finally:
+        os.close(handle)
 
 
 def read_json(path: Path) -> Any:

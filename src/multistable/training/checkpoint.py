@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from multistable.files import UNREADABLE, split_safetensors, write_atomically
+from multistable.files import UNREADABLE, locked, split_safetensors, write_atomically
 
 __all__ = ["CheckpointError", "InUseError", "alone_in", "damage_named", "load", "restore", "save"]
 
@@ -28,28 +27,11 @@ class InUseError(CheckpointError):
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse to work in the folder of a run in which another process is at work: both would write the same files.
-
-    It is locked by the system, which lets go of it when the process ends, however it does. Systems and file systems
-    that cannot lock a folder (Windows, NFS) are taken on trust.
-    """
-    try:
-        import fcntl
-    except ImportError:
+    """Refuse to work in the folder of a run in which another process is at work: both would write the same files."""
+    with locked(folder) as alone:
+        if not alone:
+            raise InUseError(f"{folder} is in use: another process computes this run")
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise InUseError(f"{folder} is in use: another process computes this run") from error
-    except OSError:
-        pass
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from multistable.tasks.pathfinder.strokes import Glyphs, Strokes, render
 __all__ = ["FORMAT", "Origin", "read", "read_strokes", "write"]
 
 FORMAT = 1
-WAY_OUT = "remove it to have it drawn anew by `multistable data pathfinder`"
+WAY_OUT = "if it was one, remove it to have it drawn anew by `multistable data pathfinder`"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def write(path: Path, origin: Origin, glyphs: Glyphs, strokes: Strokes) -> None:
 
 def read_strokes(path: Path) -> tuple[Origin, Glyphs, Strokes]:
     """The content of a compact file."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: write it with `multistable data pathfinder --out {path}`")
     with path.open("rb") as file:
         try:

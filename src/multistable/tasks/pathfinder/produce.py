@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
-from multistable.files import UNREADABLE, whole_file
+from multistable.files import UNREADABLE, locked, whole_file
 from multistable.tasks.pathfinder import compact, lra
 from multistable.tasks.pathfinder.compact import Origin
 from multistable.tasks.pathfinder.settings import FOLDERS, check_seed
@@ -27,6 +27,10 @@ class Store(Protocol):
 
     def begin(self, origin: Origin) -> bool:
         """Get ready; False when all is there. Refuses a place that holds something else."""
+        ...
+
+    def folder(self, origin: Origin) -> Path:
+        """In which batches are kept while they are made."""
         ...
 
     def has(self, origin: Origin, batch: int) -> bool: ...
@@ -54,11 +58,14 @@ def produce(store: Store, origin: Origin, *, jobs: int = 1) -> Iterator[int]:
         yield origin.count
         return
     batches = range(-(-origin.count // origin.batch))
-    missing = [batch for batch in batches if not store.has(origin, batch)]
-    yield origin.count - sum(_batch_count(origin, batch) for batch in missing)
-    for batch in _run(store, origin, missing, jobs):
-        yield _batch_count(origin, batch)
-    store.finish(origin)
+    with locked(store.folder(origin)) as alone:
+        if not alone:
+            raise ValueError(f"{store.folder(origin)} is in use: another process draws these images")
+        missing = [batch for batch in batches if not store.has(origin, batch)]
+        yield origin.count - sum(_batch_count(origin, batch) for batch in missing)
+        for batch in _run(store, origin, missing, jobs):
+            yield _batch_count(origin, batch)
+        store.finish(origin)
 
 
 def _run(store: Store, origin: Origin, batches: list[int], jobs: int) -> Iterator[int]:
@@ -127,6 +134,9 @@ class CompactStore:
     def _parts(self) -> Path:
         return self.path.with_name(f"{self.path.name}.parts")
 
+    def folder(self, origin: Origin) -> Path:
+        return self._parts
+
     def begin(self, origin: Origin) -> bool:
         if self.path.exists():
             there = compact.read_strokes(self.path)[0]
@@ -159,11 +169,11 @@ class FolderStore:
 
     path: Path
 
-    def _note(self, origin: Origin) -> Path:
-        return self.path / FOLDERS[origin.settings.level] / "origin.json"
+    def folder(self, origin: Origin) -> Path:
+        return self.path / FOLDERS[origin.settings.level]
 
     def begin(self, origin: Origin) -> bool:
-        note = self._note(origin)
+        note = self.folder(origin) / "origin.json"
         if not note.exists() and note.parent.exists() and any(note.parent.iterdir()):
             raise ValueError(
                 f"{note.parent} holds other files, expected an empty folder or one that this command began"
