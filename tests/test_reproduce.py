@@ -334,7 +334,19 @@ def test_a_damaged_checkpoint_is_named_kept_and_stops_nothing(here, two_runs):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("result.json", "{"), ("result.json", "[]"), ("result.json", "{}"), ("tests.json", "{"), ("tests.json", "[{}]")],
+    [
+        ("result.json", "{"),
+        ("result.json", "[]"),
+        ("result.json", "{}"),
+        ("tests.json", ""),
+        ("tests.json", "{"),
+        ("tests.json", "3"),
+        ("tests.json", "[{}]"),
+        ("tests.json", '["length"]'),
+        ("tests.json", '{"length": 3}'),
+        ("tests.json", '[{"length": 10, "noise": 1.0, "samples": 20, "mse": "0.1"}]'),
+        ("tests.json", '[{"length": 10, "noise": 1.0, "samples": null}]'),
+    ],
 )
 def test_a_damaged_file_of_a_run_is_named_kept_and_stops_nothing(here, name, content):
     here(["generalisation"])

@@ -19,7 +19,7 @@ from multistable.models.storage import WEIGHTS
 from multistable.paper import store
 from multistable.paper.bookmark import Bookmark
 from multistable.paper.experiments import Experiment, plan
-from multistable.paper.overwrites import is_whole, measure
+from multistable.paper.overwrites import OF_BMRU, is_whole, measure
 from multistable.paper.store import Record
 from multistable.sizes import check_sizes
 from multistable.tasks.idx import DataError
@@ -29,7 +29,7 @@ from multistable.training.loop import BEST, LAST
 from multistable.training.presets import Scale
 from multistable.training.processes import Processes
 from multistable.training.results import FILE as RESULT
-from multistable.training.results import folder_of
+from multistable.training.results import check_numbers, folder_of
 
 __all__ = ["SEEDS", "Summary", "parse_duration", "reproduce"]
 
@@ -236,7 +236,11 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
     if not experiment.tests:
         return []
     path = folder / TESTS
-    done = {key: test for key, test in read_tests(path).items() if is_whole(experiment.run, test)}
+    done = {
+        key: test
+        for key, test in read_tests(path, experiment.run.task.metric).items()
+        if is_whole(experiment.run, test)
+    }
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)
@@ -253,12 +257,15 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
     return list(done.values())
 
 
-def read_tests(path: Path) -> dict[tuple[int, float, int], dict[str, Any]]:
+def read_tests(path: Path, metric: str) -> dict[tuple[int, float, int], dict[str, Any]]:
     """What has been measured, by length, noise and number of samples."""
     if not path.exists():
         return {}
     with damage_named(path):
-        return {(test["length"], test["noise"], test["samples"]): test for test in read_json(path)}
+        tests = read_json(path)
+        for i, test in enumerate(tests):
+            check_numbers(f"[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
+        return {(test["length"], test["noise"], test["samples"]): test for test in tests}
 
 
 def remove_checkpoints(folder: Path) -> None:
