@@ -128,10 +128,9 @@ def check(record: Record) -> None:
 def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
     """All records of a scale, by path. A file under another name than its own is refused: it may be a second one."""
     folder = Path(results) if scale == "paper" else Path(results) / scale
+    # No glob: it takes a folder that may not be read for an empty one.
     tasks = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    paths = [
-        path for task in tasks for path in task.iterdir() if path.suffix == ".json"
-    ]  # glob hides what is forbidden
+    paths = [path for task in tasks for path in task.iterdir() if path.suffix == ".json"]
     found = {path: read(path) for path in sorted(paths)}
     for path, record in found.items():
         own = path_of(results, record.scale, record.run.task.name, record.name)
