@@ -34,6 +34,19 @@ def test_a_full_disk_is_named_with_the_file_and_loses_nothing(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_by_the_name_that_was_given(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError) as caught:
+        write_atomically(tmp_path, b"new")
+    assert words_of(caught.value) == f"{tmp_path}: Is a directory"
+    assert not list(tmp_path.parent.glob(".*.part"))
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(tmp_path / "gone" / "file", b"new")
+    assert words_of(caught.value) == f"{tmp_path / 'gone' / 'file'}: No such file or directory"
+
+
 def test_an_error_without_a_file_has_no_numbers_and_brackets() -> None:
     assert words_of(OSError(28, "No space left on device")) == "No space left on device"
 

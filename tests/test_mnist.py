@@ -38,6 +38,7 @@ DAMAGES = {
     "empty": (lambda content: b"", "no IDX file"),
     "header": (lambda content: content[:9], "truncated"),
     "text": (lambda content: b"<html>not found</html>", "no IDX file"),
+    "no elements": (lambda content: content[:4] + bytes(12), "truncated"),
     "floats": (lambda content: content[:2] + b"\x0d" + content[3:], "must hold unsigned bytes"),
 }
 
@@ -50,7 +51,7 @@ def test_damaged_file_is_named(tmp_path, images, damage, packed):
     spoil, message = DAMAGES[damage]
     path = tmp_path / ("images.gz" if packed else "images")
     path.write_bytes(gzip.compress(spoil(content)) if packed else spoil(content))
-    with pytest.raises(idx.DataError, match=f"{re.escape(str(path))}.*{message}"):
+    with pytest.raises(idx.DataError, match=f"{re.escape(str(path))}.*{message}.*; remove it to have it downloaded"):
         idx.read(file, tmp_path)
 
 

@@ -88,6 +88,22 @@ def test_damaged_weights_are_named(tmp_path):
         SequenceModel.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"d_model", b"d_mudel"), (b"multistable", b"multistab1e"), (b"cells", b"ce11s"), (b"F32", b"F31")]
+)
+def test_damage_of_what_describes_the_weights_is_named(tmp_path, old, new):
+    make().save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+    if old == b"multistable":  # as a file by another program: what is there still fits
+        SequenceModel.from_pretrained(tmp_path)
+        return
+    with pytest.raises(ValueError, match=r"model\.safetensors is cut off or not a safetensors file"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
 def test_files_of_two_models_are_found_out(tmp_path):
     make().save_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text()) | {"pooling": "mean"}
@@ -106,11 +122,30 @@ def test_weights_of_another_size_are_named(tmp_path):
         SequenceModel.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"cells": ["bmru"]}', '{"cells": 3, "d_input": 1, "d_output": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"cells": ["bmru"]}',
+        '{"cells": 3, "d_input": 1, "d_output": 1}',
+        '{"cells": [], "d_input": 1, "d_output": 1}',
+    ],
+)
 def test_bad_config_files_are_named(tmp_path, text):
     make().save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json is not the configuration of a model"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_a_configuration_of_which_no_model_can_be_built_is_named(tmp_path):
+    make(ModelConfig(("bmru",), d_input=2, d_output=1, d_model=4, d_state=4)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace("false", "0"))  # equal to False, and yet none
+    with pytest.raises(ValueError, match=r"config\.json is not the configuration of a model: bidirectional must be"):
         SequenceModel.from_pretrained(tmp_path)
 
 

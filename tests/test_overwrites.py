@@ -1,16 +1,21 @@
 """Counting what noise overwrote: in a model whose units are known, and against single steps."""
 
-import time
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from multistable.models import build_model
+from multistable.paper import overwrites
+from multistable.paper.bookmark import Bookmark
 from multistable.paper.experiments import TestAt
 from multistable.paper.overwrites import find_memory, measure
 from multistable.tasks import CopyFirst
 from multistable.training import OutOfTimeError
-from training_runs import copy_first_run, hold_bit_run
+from multistable.training.checkpoint import CheckpointError
+from multistable.training.evaluate import read_piece
+from training_runs import QUIET, copy_first_run, hold_bit_run
 
 THRESHOLD = 3.5
 
@@ -107,10 +112,63 @@ def test_errors_and_states_are_those_of_single_steps(cells, T):
     assert found["restored"] == pytest.approx(float((output[:, 0] - target).square().mean()), rel=1e-5)
 
 
-def test_a_test_stops_at_its_deadline():
+def without_seconds(found):
+    return {key: value for key, value in found.items() if key != "seconds"}
+
+
+@pytest.mark.parametrize("cells", [("bmru", "bmru"), ("hybrid", "lru"), ("lru",)])
+@pytest.mark.parametrize(("length", "pieces"), [(1, 1), (2, 2), (1000, 3), (1001, 3), (3500, 6)])
+def test_a_test_stopped_behind_each_piece_comes_to_the_same_bits(tmp_path, cells, length, pieces):
+    """A deadline that has passed: each attempt reads one piece, and the last one needs no bookmark."""
+    run = copy_first_run(cells, length=6, d_model=8, d_state=8)
+    model, test = build_model(run.model).eval(), TestAt(length, 0.5, 40)
+    bookmark = partial(Bookmark, tmp_path / "test.safetensors", test, "weights", replace(QUIET, deadline=0.0))
+    for done in range(1, pieces):
+        with pytest.raises(OutOfTimeError, match=f"no time left to test at {length} timesteps, behind piece {done}$"):
+            measure(run, model, test, bookmark=bookmark())
+    last = bookmark()
+    parts = measure(run, model, test, bookmark=last)
+    assert without_seconds(parts) == without_seconds(measure(run, model, test))
+    assert (last.seconds > 0) == (pieces > 1)
+    assert parts["seconds"] >= last.seconds - 1e-3, "the seconds of all attempts"
+
+
+def test_a_killed_test_goes_on_from_its_bookmark(tmp_path, monkeypatch):
     run, model = known_units()
-    with pytest.raises(OutOfTimeError, match="no time to test at 5000 timesteps"):
-        measure(run, model, TestAt(5000, 1.0, 10), deadline=time.perf_counter())
+    test, options = TestAt(5500, 1.0, 30), replace(QUIET, checkpoint_seconds=0)
+    whole, count = measure(run, model, test), 0
+    bookmark = partial(Bookmark, tmp_path / "test.safetensors", test, options=options)
+
+    def counted(*words, **options):
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise KeyboardInterrupt
+        return read_piece(*words, **options)
+
+    monkeypatch.setattr(overwrites, "read_piece", counted)
+    with pytest.raises(KeyboardInterrupt):
+        measure(run, model, test, bookmark=bookmark(weights="these"))
+    count = 10
+    assert without_seconds(measure(run, model, test, bookmark=bookmark(weights="these"))) == without_seconds(whole)
+    gone_on = count - 10
+    count = 10
+    measure(run, model, test, bookmark=bookmark(weights="these"))  # the bookmark is now behind the last piece but one
+    assert count - 10 < gone_on
+    count = 10
+    measure(run, model, test, bookmark=bookmark(weights="others"))
+    assert count - 10 == gone_on + 3, "of another model: from the beginning"
+
+
+def test_a_damaged_bookmark_is_named(tmp_path):
+    run, model = known_units()
+    test, path = TestAt(2500, 1.0, 10), tmp_path / "test.safetensors"
+    bookmark = partial(Bookmark, path, test, "weights", replace(QUIET, deadline=0.0))
+    with pytest.raises(OutOfTimeError):
+        measure(run, model, test, bookmark=bookmark())
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=f"{path} is truncated or corrupt: .*; remove it to begin its test anew"):
+        measure(run, model, test, bookmark=bookmark())
 
 
 def test_other_tasks_are_refused():

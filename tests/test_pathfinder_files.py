@@ -125,7 +125,14 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:60])
 
 
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-14] ^= 1  # of the pixels' checksum: what they were cannot be told any more
+    path.write_bytes(content)
+
+
 DAMAGE = {
+    "flipped bit in an image": ("imgs/1/sample_4.png", flip),
     "truncated image": ("imgs/1/sample_4.png", cut),
     "empty image": ("imgs/1/sample_4.png", lambda path: path.write_bytes(b"")),
     "missing image": ("imgs/1/sample_4.png", Path.unlink),
@@ -164,8 +171,64 @@ def test_a_damaged_compact_file_is_named(tmp_path, harm):
         compact.read(path)
     run(CompactStore(path))
     harm(path)
-    with pytest.raises(ValueError, match=f"^{path} is damaged"):
+    with pytest.raises(ValueError, match=f"^{path} is damaged.*; if it was one, remove it to have it drawn anew"):
         compact.read(path)
+
+
+def test_no_flipped_bit_of_a_compact_file_is_a_traceback(tmp_path):
+    """numpy, zipfile and zlib have many kinds of errors for them; bits that nobody reads, as times, do not matter."""
+    path = tmp_path / "easy.npz"
+    run(CompactStore(path), Origin(settings("easy"), seed=5, count=3))
+    content, images = path.read_bytes(), compact.read(path)[0]
+    tables = content.index(b"PK\x01\x02")
+    errors = []
+    for position in (*range(200), *range(tables, len(content))):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        try:
+            assert np.array_equal(compact.read(path)[0], images)
+        except ValueError as error:
+            errors.append(error)
+    assert all(str(error).startswith(f"{path} is damaged") for error in errors)
+    assert len({type(error.__cause__) for error in errors}) > 4
+
+
+NOTES = [b"", b"{", b"[]", b"{}", b"3", b"[" * 100_000, b"\xff\xfe{", b'{"format": 1, "settings": 3}']
+
+
+@pytest.mark.parametrize("note", NOTES, ids=[str(note[:30]) for note in NOTES])
+@pytest.mark.parametrize("store", [CompactStore, FolderStore])
+def test_a_damaged_note_is_named_and_nothing_is_drawn(tmp_path, store, note):
+    steps = produce(store(tmp_path / "data.npz"), ORIGIN)
+    assert [next(steps), next(steps)] == [0, 20]
+    steps.close()
+    [path] = tmp_path.rglob("origin.json")
+    path.write_bytes(note)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=f"^{path} is damaged: .*; remove {path.parent} to begin anew"):
+        run(store(tmp_path / "data.npz"))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert path.read_bytes() == note
+
+
+def test_a_damaged_part_is_named_and_drawn_anew_when_it_is_gone(tmp_path):
+    path = tmp_path / "easy.npz"
+    steps = produce(CompactStore(path), ORIGIN)
+    assert [next(steps), next(steps)] == [0, 20]
+    steps.close()
+    part = tmp_path / "easy.npz.parts" / "0.npz"
+    cut(part)
+    with pytest.raises(ValueError, match=f"^{part} is damaged.*; if it was one, remove it to have it drawn anew"):
+        run(CompactStore(path))
+    part.unlink()
+    run(CompactStore(path))
+    assert np.array_equal(compact.read(path)[0], expected()[0])
+
+
+def test_a_folder_in_the_place_of_a_compact_file_is_named(tmp_path):
+    (tmp_path / "easy.npz").mkdir()
+    for use in (compact.read, lambda path: run(CompactStore(path))):
+        with pytest.raises(IsADirectoryError, match=r"easy\.npz"):
+            use(tmp_path / "easy.npz")
 
 
 def test_produce_goes_on_where_it_stopped(tmp_path):
@@ -181,6 +244,18 @@ def test_produce_goes_on_where_it_stopped(tmp_path):
     assert list(steps) == [20, 10]
     assert np.array_equal(compact.read(path)[0], expected()[0])
     assert run(CompactStore(path)) == [50]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked on Windows")
+@pytest.mark.parametrize("store", [CompactStore, FolderStore])
+def test_two_at_once_are_refused(tmp_path, store):
+    """They would write the same parts under the same names, and the first would remove those of the second."""
+    steps = produce(store(tmp_path / "data.npz"), ORIGIN)
+    assert [next(steps), next(steps)] == [0, 20]
+    with pytest.raises(ValueError, match=f"^{tmp_path}.* is in use: another process draws these images"):
+        run(store(tmp_path / "data.npz"))
+    assert list(steps) == [20, 10]
+    assert run(store(tmp_path / "data.npz")) == [50]
 
 
 @pytest.mark.parametrize("store", [CompactStore, FolderStore])

@@ -60,7 +60,7 @@ def test_two_processes_train_as_one(tmp_path, launcher):
     output = launch(launcher, *words, "--out", str(tmp_path / "two"))
     assert output.count("best on validation") == 1, "one table, not two"
     run = make_run(replace(preset("copy-first", "smoke"), batch_size=36), ("bmru", "lru"))
-    together = results.read(folder_of(run, tmp_path / "two"))
+    together = results.read(folder_of(run, tmp_path / "two"), run)
     assert together is not None
     assert together["machine"]["processes"] == 2
     alone = train_run(run, tmp_path / "one", QUIET)

@@ -92,6 +92,24 @@ def test_short_budgets_come_to_the_same_bits(here):
     }
 
 
+def test_a_budget_shorter_than_a_test_gets_past_it(here):
+    """With a deadline that has always passed each attempt gets a step, or a piece of a test, further."""
+    assert here(["generalisation"], "whole").exit_code == 0
+    experiment, *_ = plan(["generalisation"], "smoke")
+    out, results = here.path / "parts" / "runs", here.path / "parts" / "results"
+    stops, record = [], None
+    while record is None and len(stops) < 100:
+        try:
+            record, _ = module.compute(experiment, "smoke", out, results, replace(QUIET, deadline=0.0))
+        except OutOfTimeError as stop:
+            stops.append(str(stop))
+    assert record is not None, stops
+    within = [stop for stop in stops if "no time left to test at" in stop]
+    assert len(within) == 2 * len(experiment.tests), "the first timestep, the last one, and those between them"
+    assert facts(record) == facts(records(here, "whole")[experiment.name])
+    assert not list(out.rglob("test.safetensors"))
+
+
 def test_seeds_one_after_the_other_and_what_runs_is_said(here):
     assert here(["copy-first"], seeds=2, budget=600).exit_code == 0
     begun = [line for line in here.lines if " of 12: copy-first/" in line]
@@ -316,7 +334,19 @@ def test_a_damaged_checkpoint_is_named_kept_and_stops_nothing(here, two_runs):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("result.json", "{"), ("result.json", "[]"), ("result.json", "{}"), ("tests.json", "{"), ("tests.json", "[{}]")],
+    [
+        ("result.json", "{"),
+        ("result.json", "[]"),
+        ("result.json", "{}"),
+        ("tests.json", ""),
+        ("tests.json", "{"),
+        ("tests.json", "3"),
+        ("tests.json", "[{}]"),
+        ("tests.json", '["length"]'),
+        ("tests.json", '{"length": 3}'),
+        ("tests.json", '[{"length": 10, "noise": 1.0, "samples": 20, "mse": "0.1"}]'),
+        ("tests.json", '[{"length": 10, "noise": 1.0, "samples": null}]'),
+    ],
 )
 def test_a_damaged_file_of_a_run_is_named_kept_and_stops_nothing(here, name, content):
     here(["generalisation"])

@@ -1,6 +1,7 @@
 """The store: what goes in comes out, files are small, damage is named."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -88,6 +89,7 @@ def test_a_record_knows_what_it_lacks():
         (lambda text: text[:100], "is no result"),
         (lambda text: "{}", "is no result: it has no 'run'"),
         (lambda text: "[]", "is no result: it must hold an object, got list"),
+        (lambda text: "[" * 100_000, "is no result: maximum recursion depth exceeded"),
         (lambda text: text.replace('"seconds": 33.3,', ""), "is no result: .*seconds"),
         (lambda text: text.replace('"d_state": 8', '"d_state": 9'), "is damaged, or from a version .*: its id is"),
     ],
@@ -95,7 +97,7 @@ def test_a_record_knows_what_it_lacks():
 def test_damage_is_named(tmp_path, spoil, message):
     path = store.write(tmp_path, record())
     path.write_text(spoil(path.read_text()))
-    with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}"):
+    with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}.*; remove it to have it computed anew"):
         store.load(tmp_path)
 
 
@@ -109,7 +111,14 @@ def test_damage_is_named(tmp_path, spoil, message):
         (["tests", 0, "noise"], None, r"noise in tests\[0\] must be a number, got None"),
         (["tests", 0, "restored"], [0.1], r"restored in tests\[0\] must be a number, got \[0.1\]"),
         (["seconds"], "long", "seconds in it must be a number, got 'long'"),
+        (["seconds"], True, "seconds in it must be a number, got True"),
+        (["parameters"], None, "parameters in it must be a number, got None"),
         (["machine"], {"gpu": None}, "machine has no commit"),
+        (["machine", "gpu"], 7, "machine must name its parts and commits in words, got 7"),
+        (["machine", "earlier_commits"], [None, 7], "machine must name its parts and commits in words, got 7"),
+        (["scale"], [], r"scale must be a string, got \[\]"),
+        (["configuration"], {}, r"configuration must be a string, got \{\}"),
+        (["failure"], 0, "failure must be a string, got 0"),
     ],
 )
 def test_what_was_edited_into_something_else_is_named(tmp_path, keys, value, message):
@@ -123,6 +132,15 @@ def test_what_was_edited_into_something_else_is_named(tmp_path, keys, value, mes
     path.write_text(json.dumps(values))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json is no result: {message}"):
         store.load(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_results_that_may_not_be_read_are_not_taken_for_missing(tmp_path):
+    path = store.write(tmp_path, record())
+    path.parent.chmod(0)
+    with pytest.raises(PermissionError, match="copy-first"):
+        store.load(tmp_path)
+    path.parent.chmod(0o700)
 
 
 def test_a_second_file_of_an_experiment_is_refused(tmp_path):

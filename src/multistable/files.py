@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and the two parts of a safetensors file."""
+"""Files and folders that appear whole or not at all, locks, JSON, and the two parts of a safetensors file."""
 
 import json
 import os
@@ -6,8 +6,22 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-__all__ = ["check_writable", "split_safetensors", "whole_file", "whole_folder", "write_atomically"]
+__all__ = [
+    "UNREADABLE",
+    "check_writable",
+    "file_named",
+    "locked",
+    "read_json",
+    "split_safetensors",
+    "whole_file",
+    "whole_folder",
+    "write_atomically",
+]
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What comes of reading JSON that is damaged, or that holds something else than is expected."""
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -15,9 +29,14 @@ def check_writable(option: str, path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{option} must be a file, but {path} is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.touch()
-    part.unlink()
+    with file_named(path):
+        part_of(path).touch()
+        part_of(path).unlink()
+
+
+def part_of(path: Path) -> Path:
+    """The name of what is being written."""
+    return path.with_name(f".{path.name}.part")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -33,16 +52,13 @@ def whole_file(path: Path) -> Iterator[Path]:
     After a kill or a crash at any moment ``path`` holds its old content or the new one, whole. What a killed writer
     leaves is ``.NAME.part``, which the next writer overwrites. Every error names the file, even that of a full disk.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     try:
-        yield part
-        with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        if error.filename is None:  # the error of a full disk names no file
-            error.filename = str(path)
-        raise
+        with file_named(path):
+            yield part
+            with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
+                os.fsync(file.fileno())
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     if os.name == "posix":  # the new name, too, must reach the disk; elsewhere a folder cannot be opened
@@ -54,9 +70,20 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def file_named(path: Path) -> Iterator[None]:
+    """Around the writing of a file: an error that names none, as that of a full disk, or its part is of this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(part_of(path))):
+            error.filename, error.filename2 = str(path), None
+        raise
+
+
+@contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """An empty folder to fill, which takes the name ``path`` in the end; what a killed writer left is removed."""
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
@@ -66,6 +93,37 @@ def whole_folder(path: Path) -> Iterator[Path]:
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Whether no other process has locked this folder; then it is locked for them.
+
+    It is locked by the system, which lets go of it when the process ends, however it does. Systems and file systems
+    that cannot lock a folder (Windows, NFS) are taken on trust.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        alone = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            alone = False
+        except OSError:
+            pass
+        yield alone
+    finally:
+        os.close(handle)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds, or one of ``UNREADABLE``."""
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def split_safetensors(content: bytes) -> tuple[dict[str, str], memoryview]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.files import split_safetensors, write_atomically
+from multistable.files import UNREADABLE, read_json, split_safetensors, write_atomically
 from multistable.models.build import build_model
 from multistable.models.config import ModelConfig
 from multistable.models.sequence import SequenceModel
@@ -47,8 +47,11 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceMode
             raise FileNotFoundError(f"{path} does not exist: a saved model is a folder with {CONFIG} and {WEIGHTS}")
     config = _read_config(config_path)
     tensors = _read_weights(weights_path, config)
-    with torch.device("meta"):  # neither memory nor random numbers are spent on weights that are replaced at once
-        model = build_model(config)
+    try:
+        with torch.device("meta"):  # neither memory nor random numbers are spent on weights that are replaced at once
+            model = build_model(config)
+    except UNREADABLE as error:
+        raise ValueError(f"{config_path} is not the configuration of a model: {error}") from error
     try:
         model.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
@@ -58,8 +61,8 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceMode
 
 def _read_config(path: Path) -> ModelConfig:
     try:
-        return ModelConfig.from_dict(json.loads(path.read_text()))
-    except (ValueError, TypeError, AttributeError) as error:
+        return ModelConfig.from_dict(read_json(path))
+    except UNREADABLE as error:
         raise ValueError(f"{path} is not the configuration of a model: {error}") from error
 
 
@@ -69,11 +72,12 @@ def _read_weights(path: Path, config: ModelConfig) -> dict[str, Tensor]:
         tensors = safetensors.load(data)
         metadata, numbers = split_safetensors(data)
         record = json.loads(metadata.get("multistable", "{}"))  # empty in files by other programs
+        saved_config = ModelConfig.from_dict(record["config"]) if "config" in record else config
     except Exception as error:  # safetensors raises its own kinds for each way in which a file can be broken
         raise ValueError(f"{path} is cut off or not a safetensors file: {error}") from error
     if "sha256" in record and record["sha256"] != hashlib.sha256(numbers).hexdigest():
         raise ValueError(f"{path} is damaged: its bytes do not match the checksum that was stored with them")
-    if "config" in record and ModelConfig.from_dict(record["config"]) != config:
+    if saved_config != config:
         raise ValueError(f"{path} was saved with another configuration than the {CONFIG} beside it")
     return tensors
 

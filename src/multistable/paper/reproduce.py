@@ -1,6 +1,7 @@
 """Compute the paper's experiments: the missing ones only, the most valuable first, within a time budget."""
 
 import gc
+import hashlib
 import json
 import math
 import re
@@ -12,11 +13,13 @@ from typing import Any
 
 import torch
 
-from multistable.files import check_writable, write_atomically
+from multistable.files import check_writable, read_json, write_atomically
 from multistable.models import SequenceModel
+from multistable.models.storage import WEIGHTS
 from multistable.paper import store
+from multistable.paper.bookmark import Bookmark
 from multistable.paper.experiments import Experiment, plan
-from multistable.paper.overwrites import is_whole, measure
+from multistable.paper.overwrites import OF_BMRU, is_whole, measure
 from multistable.paper.store import Record
 from multistable.sizes import check_sizes
 from multistable.tasks.idx import DataError
@@ -26,7 +29,7 @@ from multistable.training.loop import BEST, LAST
 from multistable.training.presets import Scale
 from multistable.training.processes import Processes
 from multistable.training.results import FILE as RESULT
-from multistable.training.results import folder_of
+from multistable.training.results import check_numbers, folder_of
 
 __all__ = ["SEEDS", "Summary", "parse_duration", "reproduce"]
 
@@ -34,7 +37,7 @@ SEEDS: dict[Scale, int] = {"paper": 5, "small": 1, "smoke": 1}
 """How many seeds are computed unless said otherwise; the paper's values are means over 5 runs."""
 ENDING = 0.03
 """In this last share of the budget nothing is begun: beginning takes seconds (data, kernels, CUDA graph)."""
-TESTS = "tests.json"
+TESTS, BOOKMARK = "tests.json", "test.safetensors"
 
 
 class MissingDataError(RuntimeError):
@@ -233,31 +236,41 @@ def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[
     if not experiment.tests:
         return []
     path = folder / TESTS
-    done = {key: test for key, test in read_tests(path).items() if is_whole(experiment.run, test)}
+    done = {
+        key: test
+        for key, test in read_tests(path, experiment.run.task.metric).items()
+        if is_whole(experiment.run, test)
+    }
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)
+        weights = hashlib.sha256((folder / "model" / WEIGHTS).read_bytes()).hexdigest()
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{error}; remove {folder} to compute the run anew") from error
     for test in experiment.tests:
         key = test.length, test.noise, test.samples
         if key not in done:
-            done[key] = measure(experiment.run, model, test, device, options.deadline)
+            bookmark = Bookmark(folder / BOOKMARK, test, weights, options)
+            done[key] = measure(experiment.run, model, test, device, bookmark)
             write_atomically(path, json.dumps(list(done.values())).encode())
+            bookmark.path.unlink(missing_ok=True)
     return list(done.values())
 
 
-def read_tests(path: Path) -> dict[tuple[int, float, int], dict[str, Any]]:
+def read_tests(path: Path, metric: str) -> dict[tuple[int, float, int], dict[str, Any]]:
     """What has been measured, by length, noise and number of samples."""
-    if not path.is_file():
+    if not path.exists():
         return {}
     with damage_named(path):
-        return {(test["length"], test["noise"], test["samples"]): test for test in json.loads(path.read_text())}
+        tests = read_json(path)
+        for i, test in enumerate(tests):
+            check_numbers(f"[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
+        return {(test["length"], test["noise"], test["samples"]): test for test in tests}
 
 
 def remove_checkpoints(folder: Path) -> None:
     """Remove what only an unfinished run needs."""
-    for name in (LAST, BEST):
+    for name in (LAST, BEST, BOOKMARK):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -11,17 +11,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from multistable.files import write_atomically
+from multistable.files import UNREADABLE, read_json, write_atomically
 from multistable.paper.experiments import Experiment, TestAt, plan
 from multistable.paper.overwrites import OF_BMRU, is_whole
 from multistable.training.config import Run
 from multistable.training.presets import Scale
+from multistable.training.results import check_machine, check_numbers
 
 __all__ = ["Record", "load", "outdated", "path_of", "read", "summarise", "write"]
 
 MOST_EPOCHS = 50
 """The most epochs of a history that are kept, evenly chosen; the best and the last one come on top."""
 DIGITS = 4
+WAY_OUT = "remove it to have it computed anew by `multistable reproduce`"
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def write(results: Path | str, record: Record) -> Path:
 
 def read(path: Path) -> Record:
     try:
-        values = json.loads(path.read_text())
+        values = read_json(path)
         if not isinstance(values, dict):
             raise TypeError(f"it must hold an object, got {type(values).__name__}")
         run = Run.from_dict(values.pop("run"))
@@ -97,13 +99,13 @@ def read(path: Path) -> Record:
         record = Record(run=run, **values)
         check(record)
     except KeyError as error:
-        raise ValueError(f"{path} is no result: it has no {error}") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no result: {error}") from error
+        raise ValueError(f"{path} is no result: it has no {error}; {WAY_OUT}") from error
+    except UNREADABLE as error:
+        raise ValueError(f"{path} is no result: {error}; {WAY_OUT}") from error
     if found != run.id:
         raise ValueError(
             f"{path} is damaged, or from a version of multistable whose runs have other settings: its id is {found}, "
-            f"but that of its run is {run.id}"
+            f"but that of its run is {run.id}; {WAY_OUT}"
         )
     return record
 
@@ -111,28 +113,25 @@ def read(path: Path) -> Record:
 def check(record: Record) -> None:
     """Raise unless all that claims, figures and report read is there and of its kind: a file may have been edited."""
     metric = record.run.task.metric
-    check_numbers("it", {"seconds": record.seconds}, ["seconds"])
+    words = {"configuration": record.configuration, "scale": record.scale}
+    for name, word in (words if record.failure is None else words | {"failure": record.failure}).items():
+        if not isinstance(word, str):
+            raise TypeError(f"{name} must be a string, got {word!r}")
+    check_numbers("it", vars(record), ["parameters", "seconds", "timesteps_per_second"])
     for which, values in record.metrics.items():
         check_numbers(f"metrics.{which}", values, ["epoch", f"test_{metric}"])
     for i, test in enumerate(record.tests):
         check_numbers(f"tests[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
-    if missing := {"gpu", "processor", "commit", "dirty"} - record.machine.keys():
-        raise ValueError(f"machine has no {sorted(missing)[0]}")
-
-
-def check_numbers(where: str, values: dict[str, Any], names: Sequence[str], others: Sequence[str] = ()) -> None:
-    """``others`` may be missing."""
-    for name in (*names, *(other for other in others if other in values)):
-        if name not in values:
-            raise ValueError(f"{where} has no {name}")
-        if not isinstance(values[name], int | float):
-            raise TypeError(f"{name} in {where} must be a number, got {values[name]!r}")
+    check_machine(record.machine)
 
 
 def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
     """All records of a scale, by path. A file under another name than its own is refused: it may be a second one."""
     folder = Path(results) if scale == "paper" else Path(results) / scale
-    found = {path: read(path) for path in sorted(folder.glob("*/*.json"))}
+    # No glob: it takes a folder that may not be read for an empty one.
+    tasks = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    paths = [path for task in tasks for path in task.iterdir() if path.suffix == ".json"]
+    found = {path: read(path) for path in sorted(paths)}
     for path, record in found.items():
         own = path_of(results, record.scale, record.run.task.name, record.name)
         if path != own:

@@ -37,6 +37,13 @@ def read(file: IDXFile, folder: Path) -> Tensor:
     path = find(file, folder)
     if path is None:
         raise DataError(f"{file.name} (or {file.name}.gz) is not in {folder}")
+    try:
+        return checked(file, path)
+    except DataError as error:
+        raise DataError(f"{error}; remove it to have it downloaded again") from error
+
+
+def checked(file: IDXFile, path: Path) -> Tensor:
     content = unpacked(path)
     tensor = parse(content, path)
     found = hashlib.sha256(content).hexdigest()
@@ -70,7 +77,7 @@ def parse(content: bytes, path: Path) -> Tensor:
         raise DataError(f"{path} must hold unsigned bytes (type 0x08), got type {content[2]:#04x}")
     start = 4 + 4 * content[3]
     shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
-    if len(content) < start or len(content) - start != math.prod(shape):
+    if len(content) <= start or len(content) - start != math.prod(shape):
         raise DataError(
             f"{path} is truncated or too long: it announces {' x '.join(map(str, shape))} elements, "
             f"got {max(0, len(content) - start)}"

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from multistable.files import split_safetensors, write_atomically
+from multistable.files import UNREADABLE, locked, split_safetensors, write_atomically
 
 __all__ = ["CheckpointError", "InUseError", "alone_in", "damage_named", "load", "restore", "save"]
 
@@ -28,28 +27,11 @@ class InUseError(CheckpointError):
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse to work in the folder of a run in which another process is at work: both would write the same files.
-
-    The system holds the lock and lets go of it when the process ends, however it ends. Where a folder cannot be locked
-    (Windows, NFS), nothing is checked.
-    """
-    try:
-        import fcntl
-    except ImportError:
+    """Refuse to work in the folder of a run in which another process is at work: both would write the same files."""
+    with locked(folder) as alone:
+        if not alone:
+            raise InUseError(f"{folder} is in use: another process computes this run")
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise InUseError(f"{folder} is in use: another process computes this run") from error
-    except OSError:
-        pass
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -57,7 +39,7 @@ def damage_named(path: Path) -> Iterator[None]:
     """Around the reading of a JSON file in a run's folder: if it is not what it should be, the error names it."""
     try:
         yield
-    except (ValueError, TypeError, LookupError) as error:
+    except UNREADABLE as error:
         raise CheckpointError(
             f"{path} is truncated or corrupt: {error}; remove it to compute anew what it held"
         ) from error
@@ -74,8 +56,8 @@ def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
     write_atomically(path, safetensors.torch.save(on_cpu, metadata={"info": text, "sha256": sha256}))
 
 
-def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors on the CPU, and ``info``; nothing in the file is ever executed."""
+def load(path: Path, way_out: str = WAY_OUT) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors on the CPU, and ``info``; nothing in the file is ever executed. ``way_out``: what to do about damage."""
     import safetensors
     import safetensors.torch
 
@@ -85,10 +67,10 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         metadata, numbers = split_safetensors(content)
         text, expected = metadata["info"], metadata["sha256"]
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}; {WAY_OUT}") from error
+        raise CheckpointError(f"checkpoint {path} is truncated or corrupt: {error}; {way_out}") from error
     found = digest(numbers, text)
     if found != expected:
-        raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}; {WAY_OUT}")
+        raise CheckpointError(f"checkpoint {path} is corrupt: its checksum is {found}, expected {expected}; {way_out}")
     return tensors, json.loads(text)
 
 

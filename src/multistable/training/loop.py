@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from multistable.cells import Recurrent
-from multistable.files import write_atomically
+from multistable.files import file_named, write_atomically
 from multistable.machine import describe, source_commit
 from multistable.models import SequenceModel, build_model
 from multistable.tasks import Samples
@@ -84,7 +84,7 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     """
     options = options or Options()
     folder = results.folder_of(run, Path(out))
-    if (finished := results.read(folder)) is not None:
+    if (finished := results.read(folder, run)) is not None:
         return finished
     processes = Processes.join(options.device)
     if options.deadline is not None and processes.count > 1:
@@ -93,7 +93,7 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
         folder.mkdir(parents=True, exist_ok=True)
     with checkpoint.alone_in(folder) if processes.first else nullcontext():
         if processes.first:
-            write_atomically(folder / "run.json", (json.dumps(run.to_dict(), indent=1) + "\n").encode())
+            results.note(folder, run)
         processes.wait()
         return Training(run, folder, options, processes).finish()
 
@@ -224,7 +224,8 @@ class Training:
             self.best = {"epoch": self.epoch, "score": valid.score}
             checkpoint.restore(self.best_weights, self.model.state_dict(), "of this epoch")
         if self.processes.first:
-            with (self.folder / METRICS).open("a") as file:
+            path = self.folder / METRICS
+            with file_named(path), path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         self.save()
 
@@ -285,7 +286,7 @@ class Training:
             self.model.save_pretrained(self.folder / "model")
             results.write(self.folder, self.run, self.result(metrics))
         self.processes.wait()
-        return results.read(self.folder) or {}
+        return results.read(self.folder, self.run) or {}
 
     def result(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """What the run came to, where, and how it was computed, whatever was asked for."""
@@ -341,7 +342,7 @@ class Training:
 
     def resume(self) -> None:
         """Go on from the last checkpoint if there is one; later lines of metrics will come again."""
-        if (self.folder / LAST).is_file():
+        if (self.folder / LAST).exists():
             info = self.restore(LAST, self.tensors())
             self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
             self.history = info["history"]
@@ -353,14 +354,34 @@ class Training:
                 self.best = self.saved_best = self.restore(BEST, self.best_weights)["best"]
         self.done_before = self.epoch * self.steps_per_epoch + self.step
         if self.processes.first:
+            self.check_metrics()
             lines = "".join(json.dumps(record) + "\n" for record in self.history)
             write_atomically(self.folder / METRICS, lines.encode())
         self.processes.wait()
 
+    def check_metrics(self) -> None:
+        """What is no line of metrics, or another one than the checkpoint has, is damage, and not overwritten.
+
+        A line that does not end is what a killed writer leaves; lines behind the checkpoint come again.
+        """
+        path = self.folder / METRICS
+        if not path.exists():
+            return
+        with checkpoint.damage_named(path):
+            *lines, _ = path.read_bytes().split(b"\n")
+            found = [json.dumps(json.loads(line.decode()), sort_keys=True) for line in lines]  # text: NaN equals NaN
+            saved = [json.dumps(record, sort_keys=True) for record in self.history]
+            for i, (line, expected) in enumerate(zip(found, saved, strict=False), start=1):
+                if line != expected:
+                    raise ValueError(f"line {i} is not that of the checkpoint")
+            for i, line in enumerate(found, start=1):
+                if (epoch := json.loads(line)["epoch"]) != i:
+                    raise ValueError(f"line {i} is of epoch {epoch!r}")
+
     def restore(self, name: str, live: dict[str, Tensor]) -> dict[str, Any]:
         """Copy a checkpoint's tensors into the live ones; returns what else it says."""
         path = self.folder / name
-        if not path.is_file():
+        if not path.exists():
             raise checkpoint.CheckpointError(f"{path} is missing beside {LAST}")
         saved, info = checkpoint.load(path)
         if info["run"] != self.run.to_dict():

@@ -4,8 +4,6 @@ Reading needs numpy only: the glyphs travel with the strokes.
 """
 
 import json
-import zipfile
-import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from multistable.tasks.pathfinder.strokes import Glyphs, Strokes, render
 __all__ = ["FORMAT", "Origin", "read", "read_strokes", "write"]
 
 FORMAT = 1
+WAY_OUT = "if it was one, remove it to have it drawn anew by `multistable data pathfinder`"
 
 
 @dataclass(frozen=True)
@@ -60,17 +59,18 @@ def write(path: Path, origin: Origin, glyphs: Glyphs, strokes: Strokes) -> None:
 
 def read_strokes(path: Path) -> tuple[Origin, Glyphs, Strokes]:
     """The content of a compact file."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: write it with `multistable data pathfinder --out {path}`")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            origin = Origin.from_json(str(arrays["origin"]))
-            glyphs = Glyphs(origin.settings.size, arrays["levels"], arrays["patches"])
-            strokes = Strokes(**{f.name: arrays[f.name] for f in fields(Strokes)})
-    except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is damaged or no Pathfinder file: {error}") from error
+    with path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                origin = Origin.from_json(str(arrays["origin"]))
+                glyphs = Glyphs(origin.settings.size, arrays["levels"], arrays["patches"])
+                strokes = Strokes(**{f.name: arrays[f.name] for f in fields(Strokes)})
+        except Exception as error:  # numpy and zipfile raise their own kinds for each way in which a file can be broken
+            raise ValueError(f"{path} is damaged or no Pathfinder file: {error}; {WAY_OUT}") from error
     if not len(strokes) == len(strokes.label) == origin.count or int(strokes.count.sum()) != len(strokes.glyph):
-        raise ValueError(f"{path} is damaged: it holds {len(strokes)} images, expected {origin.count}")
+        raise ValueError(f"{path} is damaged: it holds {len(strokes)} images, expected {origin.count}; {WAY_OUT}")
     return origin, glyphs, strokes
 
 

@@ -125,7 +125,10 @@ def _read_images(paths: list[Path]) -> NDArray[np.uint8]:
 
 
 def _read_image(path: Path) -> NDArray[np.uint8]:
+    """Of itself pillow does not look at the checksums of pixels; to let it takes 40 us, 8 s for 200,000 images."""
     try:
+        with Image.open(path) as image:
+            image.verify()
         with Image.open(path) as image:
             return np.asarray(image.convert("L"))
     except FileNotFoundError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
-from multistable.files import whole_file
+from multistable.files import UNREADABLE, locked, whole_file
 from multistable.tasks.pathfinder import compact, lra
 from multistable.tasks.pathfinder.compact import Origin
 from multistable.tasks.pathfinder.settings import FOLDERS, check_seed
@@ -27,6 +27,10 @@ class Store(Protocol):
 
     def begin(self, origin: Origin) -> bool:
         """Get ready; False when all is there. Refuses a place that holds something else."""
+        ...
+
+    def folder(self, origin: Origin) -> Path:
+        """In which batches are kept while they are made."""
         ...
 
     def has(self, origin: Origin, batch: int) -> bool: ...
@@ -54,11 +58,14 @@ def produce(store: Store, origin: Origin, *, jobs: int = 1) -> Iterator[int]:
         yield origin.count
         return
     batches = range(-(-origin.count // origin.batch))
-    missing = [batch for batch in batches if not store.has(origin, batch)]
-    yield origin.count - sum(_batch_count(origin, batch) for batch in missing)
-    for batch in _run(store, origin, missing, jobs):
-        yield _batch_count(origin, batch)
-    store.finish(origin)
+    with locked(store.folder(origin)) as alone:
+        if not alone:
+            raise ValueError(f"{store.folder(origin)} is in use: another process draws these images")
+        missing = [batch for batch in batches if not store.has(origin, batch)]
+        yield origin.count - sum(_batch_count(origin, batch) for batch in missing)
+        for batch in _run(store, origin, missing, jobs):
+            yield _batch_count(origin, batch)
+        store.finish(origin)
 
 
 def _run(store: Store, origin: Origin, batches: list[int], jobs: int) -> Iterator[int]:
@@ -103,7 +110,10 @@ def _draw(origin: Origin, batch: int):
 def _claim(note: Path, origin: Origin) -> None:
     """Leave a note of what is being made, or compare with the note that is there."""
     if note.exists():
-        there = Origin.from_json(note.read_text(encoding="utf-8"))
+        try:
+            there = Origin.from_json(note.read_text(encoding="utf-8"))
+        except UNREADABLE as error:
+            raise ValueError(f"{note} is damaged: {error}; remove {note.parent} to begin anew") from error
         if there != origin:
             raise ValueError(
                 f"{note.parent} holds a part of {there}, expected {origin}: choose another --out or remove it"
@@ -123,6 +133,9 @@ class CompactStore:
     @property
     def _parts(self) -> Path:
         return self.path.with_name(f"{self.path.name}.parts")
+
+    def folder(self, origin: Origin) -> Path:
+        return self._parts
 
     def begin(self, origin: Origin) -> bool:
         if self.path.exists():
@@ -156,11 +169,11 @@ class FolderStore:
 
     path: Path
 
-    def _note(self, origin: Origin) -> Path:
-        return self.path / FOLDERS[origin.settings.level] / "origin.json"
+    def folder(self, origin: Origin) -> Path:
+        return self.path / FOLDERS[origin.settings.level]
 
     def begin(self, origin: Origin) -> bool:
-        note = self._note(origin)
+        note = self.folder(origin) / "origin.json"
         if not note.exists() and note.parent.exists() and any(note.parent.iterdir()):
             raise ValueError(
                 f"{note.parent} holds other files, expected an empty folder or one that this command began"

@@ -111,7 +111,7 @@ def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
         from multistable.tasks.pathfinder.strokes import first, render
 
         path = compact_file(task.level, task.size)
-        if not path.is_file():
+        if not path.exists():
             command = f"multistable data pathfinder --level {task.level} --size {task.size}"
             raise FileNotFoundError(f"{path} does not exist: write it with `{command}`")
         origin, glyphs, strokes = read_strokes(path)
