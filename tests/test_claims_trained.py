@@ -269,7 +269,7 @@ def test_pathfinder_falls_back_on_shortened_runs_until_the_grid_is_whole(whole):
 def test_single_pathfinder_runs_of_full_length_are_said_until_all_are_there(whole):
     some = [r for r in whole if r.configuration != "hard-1-block-1024"]
     note = TRAINED["pathfinder-one-layer"].measure(some).finding.note
-    assert "width 256 at full length: 68.0 ± 0.1, with the weights best on validation 68.0 ± 0.1" in note
+    assert "on hard images width 256 at full length: 68.0 ± 0.1, with the weights best on validation 68.0 ± 0.1" in note
     assert "width 1024 at full length" not in note
     assert "at full length" not in TRAINED["pathfinder-one-layer"].measure(whole).finding.note
     last_only = [replace(r, metrics={"last": r.metrics["last"]}) for r in some]

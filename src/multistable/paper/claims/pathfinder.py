@@ -105,7 +105,7 @@ def add_full_length(finding: Finding, records: Sequence[Record]) -> Finding:
         last, best = ([a for run in runs if (a := score(which)(run)) is not None] for which in ("last", "best"))
         if last:
             chosen = f", with the weights best on validation {points(best)}" if best else ""
-            finding = add(finding, f"width {width} at full length: {points(last)}{chosen}")
+            finding = add(finding, f"on hard images width {width} at full length: {points(last)}{chosen}")
     return finding
 
 
