@@ -7,7 +7,7 @@
     torch.onnx.export(program, dynamo=True).save("rnn.onnx")
 
 Each scan becomes one ``torch.ops.higher_order.scan``, the loop over time of the definition, and in a file for ONNX one
-``Scan``. A latch has the same bits there, too.
+``Scan``. A latch has the same bits, but for ONNX Runtime's ``Where``, which makes 0.0 of -0.0.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from multistable.models.position import sinusoids
-from multistable.ops.library import as_gate
+from multistable.ops.library import as_gate, batch_first
 from multistable.ops.pairs import multiply
 from multistable.ops.portable import gates
 from multistable.ops.precision import wide
@@ -45,9 +45,9 @@ def _bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend) -> tu
 
 
 def _bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend) -> tuple[Tensor, Tensor]:
-    cand, beta = (proj.transpose(0, 1) if time_major else proj).chunk(2, dim=-1)
+    cand, beta = batch_first(proj, time_major).chunk(2, dim=-1)
     h, last = _bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend)
-    return (h.transpose(0, 1).contiguous() if time_major else h), last
+    return batch_first(h, time_major).contiguous(), last  # the axes changed back: swapping them is its own inverse
 
 
 def _latch_scan(write, value, h0, reset, reverse, backend) -> tuple[Tensor, Tensor]:
