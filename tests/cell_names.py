@@ -1,6 +1,6 @@
 """The cells that every test of all cells takes: those of one word, and one of each kind that is made from a field."""
 
-from multistable.cells import CELLS
+from multistable.layers import CELLS
 
 NAMES = (
     *CELLS,

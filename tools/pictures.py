@@ -10,17 +10,20 @@ from pathlib import Path
 
 import matplotlib
 
-from multistable.page import pictures
-from multistable.paper import drawing, experiments, result_figures, store
+from multistable_experiments.page import pictures
+from multistable_experiments.paper import drawing, experiments, result_figures, store
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "experiments" / "results"
 FOLDER = ROOT / "docs" / "figures"
 
 
 def digest(name: str) -> str:
     """A digest of the results that a figure shows and of the files that draw it, but not of matplotlib's version."""
     tasks = {experiment.run.task.name for experiment in experiments.FIGURES[name]("paper", 0)}
-    shown = [path for task in sorted(tasks) for path in sorted((ROOT / "results" / task).glob("*.json"))]
+    shown = [
+        path for task in sorted(tasks) for path in sorted((ROOT / "experiments" / "results" / task).glob("*.json"))
+    ]
     drawn_by = [Path(module.__file__) for module in (result_figures, drawing, pictures)]
     texts = [path.read_bytes() for path in (*drawn_by, *shown)]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
@@ -32,7 +35,7 @@ def is_current(name: str) -> bool:
 
 
 def draw(name: str) -> None:
-    picture = result_figures.FIGURES[name](store.load(ROOT / "results"), "paper")
+    picture = result_figures.FIGURES[name](store.load(RESULTS), "paper")
     described = {"Date": None, "Description": f"drawn from {digest(name)}"}
     with matplotlib.rc_context({"svg.hashsalt": name}):
         picture.savefig(FOLDER / f"{name}.svg", metadata=described)

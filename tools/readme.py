@@ -72,7 +72,7 @@ def results(file: str) -> str:
 
     Of the rows on growth with T, only those that have a goal or fresh memory are shown.
     """
-    content = json.loads((ROOT / "benchmarks" / "results" / file).read_text())
+    content = json.loads((ROOT / "experiments" / "benchmarks" / "results" / file).read_text())
     rows = [r for r in content["rows"] if "per step" not in r["name"] or r["goal"] is not None or "fresh" in r["name"]]
     shown = [row for row in rows if is_headline(row)]
     goals = [row for row in rows if row["goal"] is not None]
@@ -124,7 +124,7 @@ def trained() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     configurations: dict[tuple[str, str], list[dict]] = {}
-    for path in sorted((ROOT / "results").glob("*/*.json"), key=by_numbers):
+    for path in sorted((ROOT / "experiments" / "results").glob("*/*.json"), key=by_numbers):
         result = json.loads(path.read_text())
         configurations.setdefault((path.parent.name, result["configuration"]), []).append(result)
     for (task, configuration), results in configurations.items():
@@ -181,11 +181,11 @@ def spread(metrics: list[dict]) -> str:
 def claims() -> str:
     """The claims of the paper, those on theory measured now: some ten seconds."""
     sys.path.insert(0, str(SOURCE.parent))  # these sources, whatever is installed
-    from multistable.paper import store
-    from multistable.paper.claims import measure
-    from multistable.paper.claims.table import markdown
+    from multistable_experiments.paper import store
+    from multistable_experiments.paper.claims import measure
+    from multistable_experiments.paper.claims.table import markdown
 
-    return markdown(measure(store.load(ROOT / "results")))
+    return markdown(measure(store.load(ROOT / "experiments" / "results")))
 
 
 BLOCKS = {

@@ -1,8 +1,8 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
 from multistable import dynamics, ops, surrogate
-from multistable.cells import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
-from multistable.introspect import GateStatistics, gate_statistics
+from multistable.layers import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
+from multistable.layers.gates import GateStatistics, gate_statistics
 from multistable.models import ModelConfig, SequenceModel, build_model
 
 __all__ = [

@@ -18,7 +18,7 @@ from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field
 from multistable.dynamics.implicit import implicit
 from multistable.ops import latch_scan
-from multistable.ops.library import each_example
+from multistable.ops.operators import each_example
 from multistable.surrogate import derivative
 
 __all__ = ["associative_scan", "branch_scan", "compose", "prepend"]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from multistable.dynamics.fields import Field, check_field
-from multistable.sizes import check_sizes
+from multistable.ops.checks import check_sizes
 
 __all__ = ["ConvergenceError", "Equilibria", "equilibria", "search_ends"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.ops.library import each_example
-from multistable.ops.precision import wide
+from multistable.ops.numerics import wide
+from multistable.ops.operators import each_example
 from multistable.surrogate import derivative
 
 __all__ = ["check_backend", "folds", "hysteresis_scan", "roots"]

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.cells import Recurrent
-from multistable.cells.recurrent import Part
-from multistable.cells.sequences import at_steps
+from multistable.layers import Recurrent
+from multistable.layers.base import Part
+from multistable.layers.sequences import at_steps
 from multistable.models.norm import BatchNorm
 
 __all__ = ["Block", "ReadOut", "Timesteps"]

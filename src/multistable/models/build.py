@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from multistable.cells import BMRU, Recurrent, find_cell
+from multistable.layers import BMRU, Recurrent, find_cell
 from multistable.models.block import Block, ReadOut
 from multistable.models.config import ModelConfig, PositionConfig
 from multistable.models.norm import BatchNorm

@@ -5,8 +5,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from multistable.cells.named import find_cell, names_in_words
-from multistable.sizes import check_sizes
+from multistable.layers.registry import find_cell, names_in_words
+from multistable.ops.checks import check_sizes
 
 __all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
 
@@ -69,7 +69,7 @@ class ModelConfig:
     """A :class:`~multistable.SequenceModel`: one cell name per block, sizes, and the paper's defaults for the rest."""
 
     cells: tuple[str, ...]
-    """Names, see :mod:`multistable.cells.named`."""
+    """Names, see :mod:`multistable.layers.registry`."""
     d_input: int
     d_output: int
     d_model: int = 256

@@ -5,14 +5,14 @@ from typing import Any
 
 from huggingface_hub import ModelHubMixin, hf_hub_download
 
-from multistable.models import storage
+from multistable.models import files
 from multistable.models.sequence import SequenceModel
 
 __all__ = ["OnHub"]
 
 
 class OnHub(ModelHubMixin, library_name="multistable", license="mit", tags=["multistable", "rnn"]):
-    """What the mixin moves to and from the Hub: the two files of :mod:`multistable.models.storage`, and a model card.
+    """What the mixin moves to and from the Hub: the two files of :mod:`multistable.models.files`, and a model card.
 
     ``PyTorchModelHubMixin`` would do for the weights, but falls back to pickle where no safetensors file is found.
     """
@@ -21,10 +21,10 @@ class OnHub(ModelHubMixin, library_name="multistable", license="mit", tags=["mul
         self.model = model
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        storage.save(self.model, save_directory)
+        files.save(self.model, save_directory)
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> "OnHub":
         """``options`` are those of ``hf_hub_download``: revision, token, cache_dir, local_files_only and so on."""
-        files = [Path(hf_hub_download(model_id, name, **options)) for name in (storage.CONFIG, storage.WEIGHTS)]
-        return cls(storage.load(files[0].parent))
+        paths = [Path(hf_hub_download(model_id, name, **options)) for name in (files.CONFIG, files.WEIGHTS)]
+        return cls(files.load(paths[0].parent))

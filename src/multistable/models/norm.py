@@ -7,7 +7,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.ops.precision import wide
+from multistable.ops.numerics import wide
 
 __all__ = ["BatchNorm"]
 

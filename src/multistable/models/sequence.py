@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from multistable.cells import BMRU
-from multistable.cells.sequences import Steps, check_input
+from multistable.layers import BMRU
+from multistable.layers.sequences import Steps, check_input
 from multistable.models.block import Block, ReadOut, Timesteps
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
-from multistable.ops.precision import wide
+from multistable.ops.numerics import wide
 
 __all__ = ["Head", "ModelState", "SequenceModel"]
 
@@ -188,9 +188,9 @@ class SequenceModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``model.safetensors`` into ``folder``, complete or not at all."""
-        from multistable.models import storage  # builds models, so it comes after this module
+        from multistable.models import files  # builds models, so it comes after this module
 
-        storage.save(self, folder)
+        files.save(self, folder)
 
     @classmethod
     def from_pretrained(
@@ -201,9 +201,9 @@ class SequenceModel(nn.Module):
         ``hub_options`` are ``revision``, ``token``, ``cache_dir``, ``local_files_only`` and ``force_download``.
         """
         if Path(source).is_dir():
-            from multistable.models import storage
+            from multistable.models import files
 
-            return storage.load(source, device)
+            return files.load(source, device)
         if isinstance(source, Path) or source.count("/") > 1 or source.startswith((".", "/", "~")):
             raise FileNotFoundError(f"{source} is no folder, and no name on the Hub (name or owner/name)")
         hub = _hub(f"{source} is no folder; looking for it on the Hub")

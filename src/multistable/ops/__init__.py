@@ -8,11 +8,11 @@ from torch import Tensor
 
 from multistable.ops import reference
 from multistable.ops.checks import check_alpha_surr, check_bmru, check_latch, check_linear, check_state, check_tensors
+from multistable.ops.cpu_layer import bmru_fused, fusible  # noqa: F401  (for the layer)
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
-from multistable.ops.fused import bmru_fused, fusible  # noqa: F401  (for the layer)
-from multistable.ops.library import call, last_state
 from multistable.ops.memory import release_memory
-from multistable.ops.pairs import from_pairs, to_pairs
+from multistable.ops.numerics import from_pairs, to_pairs
+from multistable.ops.operators import call, last_state
 from multistable.ops.reference import bmru_step
 
 __all__ = [

@@ -6,7 +6,15 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-__all__ = ["check_alpha_surr", "check_bmru", "check_latch", "check_linear", "check_state", "check_tensors"]
+__all__ = [
+    "check_alpha_surr",
+    "check_bmru",
+    "check_latch",
+    "check_linear",
+    "check_sizes",
+    "check_state",
+    "check_tensors",
+]
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -112,3 +120,11 @@ def check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
         if reset.dtype != torch.bool:
             raise TypeError(f"reset must be boolean, got {reset.dtype}")
         _check_device("reset", reset, x)
+
+
+def check_sizes(at_least: int, **sizes: int) -> None:
+    """Raise unless every size is an integer of at least ``at_least``; the error names the first that is not."""
+    wanted = "a positive integer" if at_least == 1 else f"an integer of at least {at_least}"
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < at_least:
+            raise ValueError(f"{name} must be {wanted}, got {size!r}")

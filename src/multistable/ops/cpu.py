@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops import cpu_kernels as kernels
-from multistable.ops.precision import wide
+from multistable.ops.numerics import wide
 from multistable.ops.team import call_together
 
 __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]

@@ -13,7 +13,7 @@ the forward takes 49 ms instead of 20 ms at (32, 1024, 256) in float32 on one co
 
 import numpy as np
 
-from multistable.compiled import compiled
+from multistable.ops.compiled import compiled
 
 _compile = compiled(error_model="numpy")  # x / 0 = inf as in IEEE, or the loops would branch
 

@@ -25,8 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multistable.ops.pairs import from_pairs, to_pairs
-from multistable.ops.precision import wide
+from multistable.ops.numerics import from_pairs, to_pairs, wide
 from multistable.surrogate import derivative
 
 __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]

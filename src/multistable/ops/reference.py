@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.ops.precision import wide
+from multistable.ops.numerics import wide
 from multistable.surrogate import derivative, sign
 
 __all__ = ["bmru_scan", "bmru_step", "latch_scan", "linear_scan"]

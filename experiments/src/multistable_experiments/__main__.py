@@ -1,0 +1,6 @@
+"""``python -m multistable`` is the command ``multistable``."""
+
+from multistable_experiments.cli import main
+
+if __name__ == "__main__":
+    main()

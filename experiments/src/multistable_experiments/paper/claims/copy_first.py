@@ -1,0 +1,250 @@
+"""Claims on copy-first-input and its generalisation (section 5.2): read from results.
+
+The error is the mean squared error; always answering 0 gives 1. Thresholds, fixed when these runs had one seed:
+a model that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is twice the error and more,
+*unaffected* at most 1.1 times; *much more resilient* is half the error and less. That a model learns, or does not, must
+be so with every seed: this was added when LRU's second seed at T = 300 learned, and the mean still said that it does
+not. That it loses *only* by something means nine tenths of the loss: this was fixed before any of these runs was tested
+so, but after five seeds did not hold the claim by another count, which left out zeros (docs/log.md).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from multistable_experiments.paper.claims.claim import Claim, Finding, collector
+from multistable_experiments.paper.claims.evidence import Reading, Scores, add, compare, number, over_seeds
+from multistable_experiments.paper.experiments import LENGTHS
+from multistable_experiments.paper.readings import Value, runs_of, score, streamed
+from multistable_experiments.paper.store import Record
+
+__all__ = ["CLAIMS"]
+
+CLAIMS: list[Claim] = []
+claim = collector(CLAIMS, trained=True)
+
+TASK = "copy-first"
+LEARNS, FAILS, DEGRADES, UNAFFECTED, HALF, MOST = 0.1, 0.5, 2.0, 1.1, 0.5, 0.9
+LOUD, QUIET, QUIET_VARIANCE = 1.0, 0.1, math.sqrt(0.1)
+SHORT, LONG = LENGTHS[0], LENGTHS[-1]
+
+
+def listed(scores: Scores) -> str:
+    """
+    >>> listed({"bmru-T100": [0.001], "LRU at T = 1,000": [1.02]})
+    'BMRU 0.001, LRU at T = 1,000: 1.02'
+    """
+    names = {name: f"{name}:" if " " in name else name.partition("-")[0].upper() for name in scores}
+    return ", ".join(f"{names[name]} {number(values)}" for name, values in scores.items())
+
+
+def learned(scores: Scores) -> tuple[bool, str]:
+    return all(max(values) <= LEARNS for values in scores.values()), listed(scores)
+
+
+def failed(scores: Scores) -> tuple[bool, str]:
+    return all(min(values) >= FAILS for values in scores.values()), listed(scores)
+
+
+@claim(
+    "copy-100-both",
+    "At T = 100 both cells learn to copy the first input",
+    "sec. 5.2, fig. 8",
+    f"test error of the last epoch: at most {LEARNS:g} for both, with every seed",
+)
+def copy_100_both(records: Sequence[Record]) -> Finding:
+    return compare(records, TASK, ["bmru-T100", "lru-T100"], learned)
+
+
+@claim(
+    "copy-300-bmru",
+    "At T = 300 BMRU learns",
+    "sec. 5.2, fig. 8",
+    f"test error of the last epoch: at most {LEARNS:g} with every seed",
+)
+def copy_300_bmru(records: Sequence[Record]) -> Finding:
+    return compare(records, TASK, ["bmru-T300"], learned)
+
+
+@claim(
+    "copy-300-lru",
+    "At T = 300 LRU does not learn, by its last epoch",
+    "sec. 5.2, fig. 8",
+    "test error of the last epoch, torch's initialisation, weight decay by the paper's words: "
+    f"at least {FAILS:g} with every seed",
+)
+def copy_300_lru(records: Sequence[Record]) -> Finding:
+    finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("last"))}, failed)
+    return add_variants(add_outcomes(finding, records, score("last")), records)
+
+
+@claim(
+    "copy-300-lru-best",
+    "At T = 300 LRU does not learn, by its best epoch either",
+    "sec. 5.2, fig. 8",
+    "test error of the weights best on the validation set, torch's initialisation, weight decay by the paper's words: "
+    f"at least {FAILS:g} with every seed",
+)
+def copy_300_lru_best(records: Sequence[Record]) -> Finding:
+    finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("best"))}, failed)
+    if finding.held is None:
+        return finding
+    runs = runs_of(records, TASK, "lru-T300")
+    epochs = [f"{runs[seed].metrics['best']['epoch']:g}" for seed in finding.seeds or () if not runs[seed].failure]
+    finding = add_outcomes(finding, records, score("best"))
+    finding = add(finding, f"best epochs: {', '.join(epochs)}") if epochs else finding
+    return add_variants(finding, records)
+
+
+def add_outcomes(finding: Finding, records: Sequence[Record], value: Value) -> Finding:
+    """The seeds with which LRU learns at T = 300, if it does with some."""
+    runs = runs_of(records, TASK, "lru-T300")
+    scores = {seed: value(runs[seed]) for seed in finding.seeds or ()}
+    learning = [f"{seed}" for seed, error in scores.items() if error is not None and error <= LEARNS]
+    return add(finding, f"it learns with seeds {', '.join(learning)}") if learning else finding
+
+
+VARIANTS = {
+    "lru-T300-usual-decay": "without decay of eigenvalues, norms and biases",
+    "lru-T300-unit-variance": "with linear maps that keep the variance at the start",
+}
+
+
+def add_variants(finding: Finding, records: Sequence[Record]) -> Finding:
+    """What LRU does at T = 300 where one thing is decided otherwise."""
+    for name, words in VARIANTS.items():
+        variant = over_seeds(records, TASK, {name: Reading(name, score("last"))}, learned)
+        if finding.held is not None and variant.held is not None:
+            error = variant.measured.removeprefix("LRU ")
+            finding = add(finding, f"{words} the last epoch has {error} ({variant.evidence})")
+    return finding
+
+
+# --- generalisation: the models of T = 100, their best weights, on longer sequences -----------------------------------
+
+
+def readings(cells: Sequence[str], noise: float, lengths: Sequence[int]) -> dict[str, Reading]:
+    """Under names such as ``"BMRU at T = 1,000"``."""
+    return {
+        f"{cell.upper()} at T = {length:,}": Reading(f"{cell}-T100", streamed(length, noise))
+        for cell in cells
+        for length in lengths
+    }
+
+
+def growth(records: Sequence[Record], noise: float, test: Callable[[float], bool]) -> Finding:
+    """Test how BMRU's error at the greatest length compares with that at the length of training."""
+
+    def on_scores(scores: Scores) -> tuple[bool, str]:
+        before, after = scores.values()
+        ratio = fmean(after) / fmean(before)
+        return test(ratio), f"{number(before)} at T = {SHORT}, {number(after)} at T = {LONG:,} (x {ratio:.3g})"
+
+    return over_seeds(records, TASK, readings(["bmru"], noise, (SHORT, LONG)), on_scores)
+
+
+@claim(
+    "longer-lru-fails",
+    "LRU trained on T = 100 does not generalise to longer sequences",
+    "sec. 5.2, fig. 9",
+    f"error with noise 1: at most {LEARNS:g} at T = {SHORT}, at least {FAILS:g} at T = {LONG:,}, with every seed",
+)
+def longer_lru_fails(records: Sequence[Record]) -> Finding:
+    def test(scores: Scores) -> tuple[bool, str]:
+        before, after = scores.values()
+        return max(before) <= LEARNS and min(after) >= FAILS, listed(scores)
+
+    return over_seeds(records, TASK, readings(["lru"], LOUD, (SHORT, LONG)), test)
+
+
+@claim(
+    "longer-lru-fails-quiet",
+    "LRU does not generalise with weak noise either",
+    "sec. 5.2, fig. 9, right",
+    f"error with noise of standard deviation 0.1 at T = {LONG:,}: at least {FAILS:g} with every seed",
+)
+def longer_lru_fails_quiet(records: Sequence[Record]) -> Finding:
+    return over_seeds(records, TASK, readings(["lru"], QUIET, (LONG,)), failed)
+
+
+@claim(
+    "longer-bmru-resilient",
+    "BMRU is much more resilient than LRU",
+    "sec. 5.2, fig. 9",
+    f"its error at T = 1,000, 10,000 and 100,000 with noise 1: at most {HALF:g} times LRU's",
+)
+def longer_bmru_resilient(records: Sequence[Record]) -> Finding:
+    lengths = LENGTHS[1:]
+
+    def test(scores: Scores) -> tuple[bool, str]:
+        pairs = {T: (scores[f"BMRU at T = {T:,}"], scores[f"LRU at T = {T:,}"]) for T in lengths}
+        words = ", ".join(f"{number(bmru)} against {number(lru)} at T = {T:,}" for T, (bmru, lru) in pairs.items())
+        return all(fmean(bmru) <= HALF * fmean(lru) for bmru, lru in pairs.values()), words
+
+    return over_seeds(records, TASK, readings(["bmru", "lru"], LOUD, lengths), test)
+
+
+@claim(
+    "longer-bmru-loud",
+    "Noise of high amplitude makes BMRU lose with length",
+    "sec. 5.2, fig. 9, left",
+    f"its error with noise 1 at T = {LONG:,}: at least {DEGRADES:g} times that at T = {SHORT}",
+)
+def longer_bmru_loud(records: Sequence[Record]) -> Finding:
+    return growth(records, LOUD, lambda ratio: ratio >= DEGRADES)
+
+
+@claim(
+    "longer-bmru-quiet",
+    "With low noise BMRU is unaffected by the length",
+    "sec. 5.2, fig. 9, right",
+    f"its error with noise of standard deviation 0.1 at T = {LONG:,}: at most {UNAFFECTED:g} times that at T = {SHORT}",
+)
+def longer_bmru_quiet(records: Sequence[Record]) -> Finding:
+    finding = growth(records, QUIET, lambda ratio: ratio <= UNAFFECTED)
+    other = growth(records, QUIET_VARIANCE, lambda ratio: ratio <= UNAFFECTED)
+    if None in (finding.held, other.held):
+        return finding
+    return add(finding, f"if N(0, 0.1) gives the variance, {'held' if other.held else 'not held'}: {other.measured}")
+
+
+@claim(
+    "longer-bmru-overwrites",
+    "BMRU loses only where noise overwrote stored values",
+    "sec. 5.2, fig. 9, left",
+    f"noise 1: of what the error at T = {LONG:,} has above that at T = {SHORT}, {MOST:.0%} or more goes where the "
+    "overwritten values are put back before the last timestep",
+)
+def longer_bmru_overwrites(records: Sequence[Record]) -> Finding:
+    def test(scores: Scores) -> tuple[bool, str]:
+        before, after, restored = (fmean(values) for values in scores.values())
+        words = "{} at T = {:,}, {} at T = {:,}, {} with them put back".format(
+            number(scores["before"]), SHORT, number(scores["after"]), LONG, number(scores["restored"])
+        )
+        if after <= before:
+            return True, f"{words}: nothing is lost"
+        share = (after - restored) / (after - before)
+        shares = [(a - r) / (a - b) for b, a, r in zip(*scores.values(), strict=True) if a > b]
+        spread = f", {min(shares):.0%} to {max(shares):.0%} by seed" if len(shares) > 1 else ""
+        return share >= MOST, f"{words}: {share:.0%} of the loss{spread}"
+
+    name = "bmru-T100"
+    three = {
+        "before": Reading(name, streamed(SHORT, LOUD)),
+        "after": Reading(name, streamed(LONG, LOUD)),
+        "restored": Reading(name, streamed(LONG, LOUD, "restored")),
+    }
+    return add_counts(over_seeds(records, TASK, three, test), records)
+
+
+def add_counts(finding: Finding, records: Sequence[Record]) -> Finding:
+    """How many values are stored and overwritten per sequence."""
+    runs = runs_of(records, TASK, "bmru-T100")
+    counts = [streamed(SHORT, LOUD, "stored"), *(streamed(T, LOUD, "overwritten") for T in (SHORT, LONG))]
+    found = [[value(runs[seed]) for value in counts] for seed in finding.seeds or ()]
+    known = [[number for number in each if number is not None] for each in found if None not in each]
+    if not known:
+        return finding
+    stored, short, long = (fmean(column) for column in zip(*known, strict=True))
+    words = f"of {stored:.0f} stored values {short:.2g} are overwritten at T = {SHORT}, {long:.2g} at T = {LONG:,}"
+    return add(finding, words)

@@ -1,0 +1,250 @@
+"""The figures of the paper that show trained models: ``FIGURES[name]`` draws what results there are.
+
+A mark is the mean over the seeds of a configuration; its bar goes from the least to the greatest, which makes sense on
+a logarithmic axis, too. What has not been computed is said below the picture.
+"""
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from multistable_experiments.page.pictures import COLOURS, label_ends
+from multistable_experiments.paper import experiments
+from multistable_experiments.paper.drawing import GREY, label, panels
+from multistable_experiments.paper.experiments import Experiment
+from multistable_experiments.paper.readings import Value, runs_of, score, streamed
+from multistable_experiments.paper.store import Record
+from multistable_experiments.training.presets import Scale
+
+__all__ = ["FIGURES"]
+
+DOTTED, DASHED = (0, (1, 2)), (0, (4, 2))
+CELLS = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid"}
+LEVELS = {"hard": COLOURS["BMRU"], "easy": COLOURS["GRU"]}
+
+
+class Results:
+    """The numbers of a figure's configurations, and what is missing among them."""
+
+    def __init__(self, records: Sequence[Record], planned: Sequence[Experiment]) -> None:
+        self.records = records
+        self.tasks = {experiment.configuration: experiment.run.task.name for experiment in planned}
+        self.counts: set[int] = set()
+        """How many seeds the numbers have, those that are there."""
+        self.missing: dict[str, None] = {}
+        """In order, each once."""
+        self.failed: dict[str, None] = {}
+        """Runs whose loss became NaN, and those that have a number which cannot be drawn."""
+
+    def of(self, configuration: str, value: Value, what: str = "") -> list[float]:
+        """One number for each seed that has it; if none has, that is noted under ``what``."""
+        runs = runs_of(self.records, self.tasks[configuration], configuration)
+        found = {seed: number for seed, run in runs.items() if (number := value(run)) is not None}
+        finite = [number for number in found.values() if math.isfinite(number)]
+        failed = [run.name for seed, run in runs.items() if run.failure or not math.isfinite(found.get(seed, 0.0))]
+        self.failed |= dict.fromkeys(failed)
+        self.counts |= {len(finite)} - {0}
+        if not finite and not failed:
+            self.missing[f"{configuration} {what}".strip()] = None
+        return finite
+
+    def note(self, figure: Figure) -> None:
+        """Below the picture: how many seeds it shows, and what it does not show."""
+        words = []
+        if self.counts:
+            least, most = min(self.counts), max(self.counts)
+            many = f"{least} to {most}" if least < most else f"{most}"
+            words.append(f"mean and range over {many} seeds" if most > 1 else "one seed")
+        if self.failed:
+            words.append(f"failed: {some(list(self.failed))}")
+        if self.missing:
+            words.append(f"not computed yet: {some(list(self.missing))}")
+        figure.supxlabel("; ".join(words), fontsize=8, color=GREY, x=0.01, ha="left")
+
+
+def some(names: Sequence[str]) -> str:
+    """
+    >>> some(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: bool = True) -> None:
+    """Mean and range, and a dash for each seed: two of five may be far from the others."""
+    if values:
+        axis.plot([x] * len(values), values, color=colour, marker="_", ms=6, ls="")
+        axis.errorbar(x, statistics.fmean(values), [[y] for y in reach(values)], color=colour, capsize=3, lw=1.2)
+        axis.plot(x, statistics.fmean(values), color=colour, marker="o", ms=6, mfc=colour if filled else "white")
+
+
+def curve(axis: Axes, points: Mapping[int, Sequence[float]], colour: str, style: Any = "-") -> float | None:
+    """Means and ranges over x, where there are any, as open points unless the line is solid; the last mean."""
+    known = {x: values for x, values in points.items() if values}
+    if not known:
+        return None
+    means = [statistics.fmean(values) for values in known.values()]
+    bars = list(zip(*(reach(values) for values in known.values()), strict=True))
+    caps = 3 if max(map(len, known.values())) > 1 else 0  # of one seed they would be a dash through the point
+    inside = colour if style == "-" else "white"
+    axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, mfc=inside, ls=style, lw=1.5, capsize=caps)
+    return means[-1]
+
+
+def reach(values: Sequence[float]) -> tuple[float, float]:
+    """How far they go below and above their mean."""
+    mean = statistics.fmean(values)
+    return max(mean - min(values), 0.0), max(max(values) - mean, 0.0)  # a mean may be rounded
+
+
+def finish(axis: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Name the lines, or say that there are none."""
+    if ends:
+        label_ends(axis, ends)
+    else:
+        nothing_yet(axis)
+
+
+def nothing_yet(axis: Axes) -> None:
+    axis.text(0.5, 0.5, "no result yet", transform=axis.transAxes, color=GREY, ha="center", va="center")
+
+
+def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
+    """Test error of both cells on copy-first-input at the two lengths, on a logarithmic axis. Filled: the last epoch;
+    open: the weights that were best on the validation set. The LRU twice more: without weight decay on eigenvalues,
+    norms and biases, and with linear maps whose first weights keep the variance. Dotted: always answering 0."""
+    planned = experiments.copy_first(scale)
+    results = Results(records, planned)
+    figure, axes = panels(1, 1, 6.2, 3.2)
+    axis, ticks = axes[0, 0], []
+    for x, experiment in enumerate(planned):
+        cell = CELLS[experiment.run.model.cells[0]]
+        for value, shift, filled in ((score("last"), -0.12, True), (score("best"), 0.12, False)):
+            mark(axis, x + shift, results.of(experiment.configuration, value), COLOURS[cell], filled)
+        T, *variant = experiment.configuration.split("-")[1:]
+        ticks.append(f"{cell}\n{T.replace('T', 'T = ')}\n{' '.join(variant)}".rstrip())
+    if results.counts:
+        axis.set_yscale("log")
+    else:
+        nothing_yet(axis)
+    axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
+    axis.set(xticks=range(len(planned)), xticklabels=ticks, xlim=(-0.5, len(planned) - 0.5))
+    label(axis, "filled: last epoch, open: best on validation", "", "mean squared error")
+    results.note(figure)
+    return figure
+
+
+def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
+    """Error of the models trained on the shorter length, on longer sequences: noise N(0, 1), and N(0, 0.1) with 0.1
+    read as the standard deviation (solid) and as the variance (dashed, open). Best weights on validation; dotted:
+    always answering 0."""
+    planned = experiments.generalisation(scale)
+    results = Results(records, planned)
+    figure, axes = panels(1, 2, 4.4, 3.1, sharey=True)
+    lengths = sorted({test.length for experiment in planned for test in experiment.tests})
+    errors = {
+        (CELLS[experiment.run.model.cells[0]], noise): {
+            T: results.of(experiment.configuration, streamed(T, noise), "longer") for T in lengths
+        }
+        for experiment in planned
+        for noise in experiments.NOISES
+    }
+    known = [error for points in errors.values() for values in points.values() for error in values]
+    axes[0, 0].set(yscale="log", ylim=(min(known, default=2e-4) / 2, max([*known, 1]) * 3))
+    loud, *quiet = experiments.NOISES
+    for axis, noises, title in ((axes[0, 0], [loud], "noise N(0, 1)"), (axes[0, 1], quiet, "noise N(0, 0.1)")):
+        axis.set(xscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))
+        axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        ends = []
+        for cell, noise in itertools.product(("BMRU", "LRU"), noises):
+            words, style = (cell, "-") if noise == noises[0] else (f"{cell}, variance", DASHED)
+            if (end := curve(axis, errors[cell, noise], COLOURS[cell], style)) is not None:
+                ends.append((end, words, COLOURS[cell]))
+        label(axis, title, "length of the sequence, T", "mean squared error" if axis is axes[0, 0] else "")
+        finish(axis, ends)
+    results.note(figure)
+    return figure
+
+
+def permuted_mnist(records: Sequence[Record], scale: Scale) -> Figure:
+    """Test accuracy on permuted sequential MNIST after the last epoch, for 2 and 3 blocks. Full bars: without black
+    pixels; light bars: with 1,216 of them at the end of each sequence. Dotted: guessing."""
+    planned = experiments.permuted_mnist(scale)
+    results = Results(records, planned)
+    figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
+    for axis, blocks in zip(axes[0], (2, 3), strict=True):
+        for x, (cell, name) in enumerate(CELLS.items()):
+            for black, shift, alpha in (("", -0.2, 1.0), ("-black", 0.2, 0.45)):
+                values = results.of(f"{cell}-{blocks}-blocks{black}", score("last"))
+                bar(axis, x + shift, values, COLOURS[name], alpha)
+        axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        axis.set(xticks=range(3), xticklabels=CELLS.values(), xlim=(-0.6, 2.6), ylim=(0, 109), yticks=range(0, 101, 20))
+        label(
+            axis,
+            f"{blocks} recurrent blocks; light: with black pixels",
+            "",
+            "test accuracy, %" if axis is axes[0, 0] else "",
+        )
+        if not axis.patches:
+            nothing_yet(axis)
+    results.note(figure)
+    return figure
+
+
+def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float) -> None:
+    """With its mean written above it."""
+    if not values:
+        return
+    mean = statistics.fmean(values)
+    axis.bar(x, mean, 0.38, color=colour, alpha=alpha, lw=0)
+    if len(values) > 1:
+        axis.errorbar(x, mean, [[y] for y in reach(values)], color="black", capsize=2.5, lw=1)
+    axis.annotate(f"{mean:.1f}", (x, max(values)), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+
+
+def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
+    """Test accuracy of BMRU on Pathfinder after the last epoch, against the units per direction, for 1, 2 and 3 blocks;
+    hard and easy images, and how many epochs. Dashed, open: shortened runs; dotted: guessing."""
+    planned = experiments.pathfinder(scale)
+    results = Results(records, planned)
+    longest = max(experiment.run.epochs for experiment in planned)
+    figure, axes = panels(1, 3, 3.5, 3.0, sharey=True)
+    for axis, blocks in zip(axes[0], experiments.DEPTHS, strict=True):
+        ends = []
+        for (level, colour), epochs in itertools.product(LEVELS.items(), sorted({e.run.epochs for e in planned})):
+            line = {
+                e.run.model.d_state: results.of(e.configuration, score("last"))
+                for e in planned
+                if (len(e.run.model.cells), level_of(e), e.run.epochs) == (blocks, level, epochs)
+            }
+            end = curve(axis, line, colour, "-" if epochs == longest else DASHED)
+            if end is not None:
+                ends.append((end, f"{level}, {epochs} ep.", colour))
+        widths = sorted({e.run.model.d_state for e in planned})
+        axis.set_xscale("log", base=2)
+        axis.set(xticks=widths, xticklabels=widths, xlim=(widths[0] / 1.3, widths[-1] * 1.3), ylim=(45, 101))
+        axis.minorticks_off()
+        axis.axhline(50, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        title = f"{blocks} recurrent block{'s' if blocks > 1 else ''}"
+        label(axis, title, "state dimension", "test accuracy, %" if axis is axes[0, 0] else "")
+        finish(axis, ends)
+    results.note(figure)
+    return figure
+
+
+def level_of(experiment: Experiment) -> str:
+    return experiment.run.to_dict()["task"]["level"]
+
+
+FIGURES: dict[str, Callable[[Sequence[Record], Scale], Figure]] = {
+    "copy-first": copy_first,
+    "generalisation": generalisation,
+    "permuted-mnist": permuted_mnist,
+    "pathfinder": pathfinder,
+}
+"""Every figure by the name of its experiments."""

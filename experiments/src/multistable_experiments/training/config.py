@@ -1,0 +1,130 @@
+"""A run: all that decides the numbers of one training, as a frozen dataclass, JSON and a hash."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from multistable.models import ModelConfig
+from multistable.ops.checks import check_sizes
+from multistable_experiments.tasks import TASKS, Task
+
+__all__ = ["Decay", "Precision", "Run", "Schedule"]
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Learning rate: linear from ``start`` to ``peak`` during the warm-up, then a half cosine to ``end``."""
+
+    start: float = 1e-4
+    peak: float = 1e-3
+    end: float = 1e-5
+    warmup_epochs: float = 10
+
+    def __post_init__(self) -> None:
+        for name in ("start", "peak", "end"):
+            rate = getattr(self, name)
+            if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
+                raise ValueError(f"schedule.{name} must be a learning rate of at least 0, got {rate!r}")
+
+    def rate(self, epoch: float, epochs: int) -> float:
+        """The rate after ``epoch`` epochs (a fraction within an epoch) of ``epochs``.
+
+        >>> [round(Schedule().rate(epoch, 100), 6) for epoch in (0, 5, 10, 55, 100)]
+        [0.0001, 0.00055, 0.001, 0.000505, 1e-05]
+        """
+        if epoch < self.warmup_epochs:
+            return self.start + (self.peak - self.start) * epoch / self.warmup_epochs
+        done = (epoch - self.warmup_epochs) / (epochs - self.warmup_epochs)
+        return self.end + (self.peak - self.end) * (1 + math.cos(math.pi * done)) / 2
+
+
+@dataclass(frozen=True)
+class Decay:
+    """Weight decay: of the BMRU's parameters (projections, alpha, read-out), and of all others.
+
+    ``reading="paper"`` takes "other parameters" literally. ``"usual"`` spares those of them that are vectors, as is
+    usual: scales and shifts of norms, biases, and the LRU's eigenvalues and normalisation.
+    """
+
+    bmru: float = 1e-4
+    other: float = 0.05
+    reading: Literal["paper", "usual"] = "paper"
+
+    def __post_init__(self) -> None:
+        for name in ("bmru", "other"):
+            strength = getattr(self, name)
+            if not isinstance(strength, int | float) or not 0 <= strength < math.inf:
+                raise ValueError(f"decay.{name} must be a weight decay of at least 0, got {strength!r}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. Equal runs give equal numbers on one machine; device and speed options are not part of it."""
+
+    task: Task
+    model: ModelConfig
+    epochs: int = 100
+    batch_size: int = 256
+    """Of all processes together. The paper gives none. What is left of an epoch after the last full batch is not used;
+    each epoch has another order, so other samples are left out each time."""
+    schedule: Schedule = field(default_factory=Schedule)
+    decay: Decay = field(default_factory=Decay)
+    seed: int = 0
+    """Of weights, data, order and dropout."""
+    precision: Precision = "float32"
+    """``"bfloat16"``: matrix products under autocast; parameters and optimiser stay float32."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("task", Task), ("model", ModelConfig), ("schedule", Schedule), ("decay", Decay)):
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}")
+        check_sizes(1, epochs=self.epochs)
+        check_sizes(2, batch_size=self.batch_size)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise TypeError(f"seed must be an integer, got {self.seed!r}")
+        if not 0 <= self.schedule.warmup_epochs < self.epochs:
+            raise ValueError(
+                f"schedule.warmup_epochs must be at least 0 and less than the {self.epochs} epochs of the run, "
+                f"got {self.schedule.warmup_epochs!r}"
+            )
+        for name, value, choices in (
+            ("precision", self.precision, get_args(Precision)),
+            ("decay.reading", self.decay.reading, ("paper", "usual")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        for name in ("d_input", "d_output", "pooling"):
+            wanted, got = getattr(self.task, name), getattr(self.model, name)
+            if wanted != got:
+                raise ValueError(f"model.{name} must be {wanted!r} for the task {self.task.name}, got {got!r}")
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits that name this run among all others."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold: dictionaries, lists, numbers, strings."""
+        values = json.loads(json.dumps(dataclasses.asdict(self)))
+        return {**values, "task": {"name": self.task.name, **values["task"]}}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Run":
+        """The run that :meth:`to_dict` wrote."""
+        task = dict(values["task"])
+        name = task.pop("name")
+        if name not in TASKS:
+            raise ValueError(f"task.name must be one of {', '.join(map(repr, TASKS))}, got {name!r}")
+        parts = {
+            "task": TASKS[name](**task),
+            "model": ModelConfig.from_dict(values["model"]),
+            "schedule": Schedule(**values["schedule"]),
+            "decay": Decay(**values["decay"]),
+        }
+        return cls(**{**values, **parts})

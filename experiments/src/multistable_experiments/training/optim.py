@@ -1,0 +1,56 @@
+"""The optimiser: AdamW with two weight decays, its state allocated from the start."""
+
+import torch
+from torch import Tensor, nn
+
+from multistable.models import SequenceModel
+from multistable_experiments.training.config import Decay
+
+__all__ = ["build_optimizer", "decay_groups", "set_rate"]
+
+
+def decay_groups(model: SequenceModel, decay: Decay) -> list[dict]:
+    """Every parameter once, in groups of one weight decay."""
+    bmru = {id(parameter) for parameter in model.bmru_parameters()}
+    groups: dict[float, list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if id(parameter) in bmru:
+            strength = decay.bmru
+        elif decay.reading == "usual" and parameter.ndim < 2:
+            strength = 0.0
+        else:
+            strength = decay.other
+        groups.setdefault(strength, []).append(parameter)
+    return [{"params": parameters, "weight_decay": strength} for strength, parameters in groups.items()]
+
+
+def build_optimizer(model: SequenceModel, decay: Decay) -> torch.optim.AdamW:
+    """AdamW whose learning rate is a tensor and whose state is there before the first step.
+
+    Both let a CUDA graph hold the whole step, and make every checkpoint have the same entries. The fused kernel
+    also takes ``found_inf``, by which a step with a loss that is not finite changes nothing.
+    """
+    device = next(model.parameters()).device
+    rate = torch.zeros((), device=device)
+    optimizer = torch.optim.AdamW(decay_groups(model, decay), lr=rate, fused=True, capturable=device.type == "cuda")
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), device=device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return optimizer
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"].fill_(rate)
+
+
+def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The live tensors of the optimiser's state by name of the parameter and of the entry."""
+    return {
+        f"{name}.{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state[parameter].items()
+    }

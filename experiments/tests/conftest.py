@@ -1,0 +1,50 @@
+"""What all tests share."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+try:
+    from hypothesis import settings
+except ImportError:  # the tests that need a GPU run where nothing but torch, Triton and pytest is at hand
+    pass
+else:
+    settings.register_profile("local", deadline=None, max_examples=20)
+    settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True)
+    settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses deterministic algorithms
+
+torch.set_num_threads(1)  # tensors here are tiny, and threads that wait for each other on a busy machine are slow
+
+
+@pytest.fixture(autouse=True)
+def uninitialised_memory_is_nan() -> Iterator[None]:
+    """torch fills fresh memory with NaN, so that an entry nobody wrote cannot pass for a result."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    torch.utils.deterministic.fill_uninitialized_memory = before[1]
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the compiled backend hand even small parts to its threads."""
+    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_PART", 1 << 12)
+
+
+@pytest.fixture
+def two_threads(small_parts: None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)

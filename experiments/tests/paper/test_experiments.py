@@ -1,0 +1,127 @@
+"""The paper's experiments: which there are, their parameters, their order, and that results are found again."""
+
+from pathlib import Path
+
+import pytest
+
+from multistable.models import build_model
+from multistable_experiments.paper import store
+from multistable_experiments.paper.experiments import FIGURES, NOISES, plan
+from multistable_experiments.training.presets import SCALES
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def configurations(figure, scale="paper"):
+    return [experiment.configuration for experiment in FIGURES[figure](scale, 0)]
+
+
+def run_of(figure, configuration):
+    [found] = [e for e in FIGURES[figure]("paper", 0) if e.configuration == configuration]
+    return found.run
+
+
+def test_configurations_of_the_paper():
+    assert set(configurations("copy-first")) == {
+        *("bmru-T100", "bmru-T300", "lru-T100", "lru-T300", "lru-T300-usual-decay", "lru-T300-unit-variance")
+    }
+    assert configurations("generalisation") == ["bmru-T100", "lru-T100"]
+    bars = {f"{cell}-{n}-blocks{b}" for cell in ("bmru", "lru", "hybrid") for n in (2, 3) for b in ("", "-black")}
+    assert set(configurations("permuted-mnist")) == bars | {
+        "bmru-2-blocks-no-positions", "bmru-2-blocks-untuned", "lru-2-blocks-positions"
+    }  # fmt: skip
+    panels = {f"{n}-{w}" for n in ("1-block", "2-blocks", "3-blocks") for w in (128, 256, 512, 1024)}
+    grid = {f"{level}-{panel}" for level in ("hard", "easy") for panel in panels}
+    assert set(configurations("pathfinder")) == grid | {f"{name}-10-epochs" for name in grid}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_names_and_runs_are_unique(scale):
+    experiments = plan(scale=scale, seeds=range(3))
+    assert len({e.run.id for e in experiments}) == len({(e.run.task.name, e.name) for e in experiments})
+    assert len({e.run.id for e in experiments}) == len(experiments)
+    assert {e.run.precision for e in experiments} == {"float32" if scale == "smoke" else "bfloat16"}
+
+
+def test_names_say_what_runs_are():
+    run = run_of("copy-first", "lru-T300-usual-decay")
+    assert (run.model.cells, run.task.length, run.decay.reading, run.epochs) == (("lru", "lru"), 300, "usual", 100)
+    run = run_of("permuted-mnist", "hybrid-3-blocks-black")
+    assert (run.model.cells, run.task.length, run.epochs) == (("hybrid",) * 3, 2000, 100)
+    run = run_of("pathfinder", "easy-2-blocks-512-10-epochs")
+    assert (len(run.model.cells), run.model.d_state, run.task.level, run.epochs) == (2, 512, "easy", 10)
+    assert (run.schedule.warmup_epochs, run.model.bidirectional, run.task.images) == (5, True, 200_000)
+    assert run_of("pathfinder", "hard-1-block-1024").epochs == 100
+
+
+@pytest.mark.parametrize(
+    ("configuration", "widths"),
+    [
+        ("bmru-2-blocks", [272, 272]),
+        ("bmru-2-blocks-no-positions", [256, 256]),
+        ("bmru-2-blocks-untuned", [272, 272]),
+        ("lru-2-blocks", [256, 256]),
+        ("lru-2-blocks-positions", [272, 272]),
+    ],
+)
+def test_positions_are_read_where_the_name_says(configuration, widths):
+    model = build_model(run_of("permuted-mnist", configuration).model)
+    assert [block.cell.input_size for block in model.blocks] == widths
+
+
+def test_a_run_of_two_figures_is_there_once_with_the_tests_of_both():
+    both = {e.configuration: e for e in plan(["copy-first", "generalisation"])}
+    assert len(both) == 6
+    found = {(test.length, test.noise) for test in both["bmru-T100"].tests}
+    assert found == {(10**k, noise) for k in (2, 3, 4, 5) for noise in NOISES}
+    assert {test.samples for test in both["bmru-T100"].tests} == {6_000}
+    assert both["bmru-T300"].tests == ()
+    assert both["lru-T100"].tests == both["bmru-T100"].tests
+    swapped = {e.configuration: e for e in plan(["generalisation", "copy-first"])}
+    assert {name: set(e.tests) for name, e in swapped.items()} == {name: set(e.tests) for name, e in both.items()}
+
+
+def test_all_configurations_of_a_seed_come_before_the_next_and_costly_ones_last():
+    experiments = plan(seeds=range(3))
+    cheap = [e.run.seed for e in experiments if not e.costly]
+    assert cheap == sorted(cheap)
+    assert [e.costly for e in experiments] == sorted(e.costly for e in experiments)
+    assert experiments[0].configuration == "bmru-T100"
+    full = [
+        e.configuration for e in experiments if e.data == "pathfinder hard" and e.run.epochs == 100 and not e.costly
+    ]
+    assert set(full) == {"hard-1-block-256"}
+
+
+def test_small_is_an_hour_of_one_gpu():
+    """At 40 million timesteps per second for 2 blocks of 256 units that read in one direction (README)."""
+    work = 0
+    for e in plan(scale="small"):
+        task, model = e.run.task, e.run.model
+        images = getattr(task, "train_samples", None) or 0.9 * task.images
+        units = len(model.cells) / 2 * model.d_state / 256 * (2 if model.bidirectional else 1)
+        work += e.run.epochs * 0.9 * images * task.length * max(units, 0.5)
+        work += sum(test.length * test.samples for test in e.tests)
+    assert 600 < work / 40e6 < 3600
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"figures": ["mnist"]}, "figure must be one of copy-first, generalisation, .* got 'mnist'"),
+        ({"scale": "huge"}, "scale must be one of smoke, small, paper, got 'huge'"),
+    ],
+)
+def test_unknown_names_are_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**words)
+
+
+def test_results_in_the_repository_are_recognised():
+    """By the hash of the run: a change of a default must not make them strangers."""
+    known = {e.run.id: e for e in plan(seeds=range(5))}
+    records = store.load(RESULTS)
+    assert len(records) >= 5
+    for record in records:
+        assert known[record.id].name == record.name
+        assert record.failure is not None or record.metrics["last"]["epoch"] == record.run.epochs

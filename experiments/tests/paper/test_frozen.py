@@ -1,0 +1,50 @@
+"""Results keep their identity: ``frozen.json`` holds what every stored result was at commit cab04ea.
+
+A change of names, files or defaults must not change the identity of a run, a number in a stored result, or a verdict.
+A result or a claim that came later is not in the file and is not looked at here.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from multistable_experiments.paper import store
+from multistable_experiments.paper.claims import CLAIMS
+from multistable_experiments.paper.experiments import plan
+
+FROZEN = json.loads(Path(__file__).with_name("frozen.json").read_text())
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def digest(path: Path) -> str:
+    """A digest of what a result file holds, whatever its layout."""
+    values = json.loads(path.read_text())
+    values.pop("checksum", None)  # came later
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def test_all_results_are_frozen():
+    assert len(FROZEN["files"]) == 66
+    assert len(FROZEN["claims"]) + len(FROZEN["theory"]) == 72
+
+
+@pytest.mark.parametrize("name", FROZEN["files"])
+def test_result_keeps_identity_and_numbers(name):
+    record = store.read(RESULTS / name)
+    assert [record.run.id, digest(RESULTS / name)] == FROZEN["files"][name]
+
+
+@pytest.mark.parametrize("scale", FROZEN["plan"])
+def test_planned_runs_keep_their_identity(scale):
+    now = {f"{e.run.task.name}/{e.name}": e.run.id for e in plan(None, scale, (0, 1))}
+    assert {name: now.get(name) for name in FROZEN["plan"][scale]} == FROZEN["plan"][scale]
+
+
+@pytest.mark.parametrize("claim", FROZEN["claims"])
+def test_trained_claim_keeps_numbers_and_verdict(claim):
+    """Measured on the frozen results alone, so that a new seed does not count."""
+    records = [store.read(RESULTS / name) for name in FROZEN["files"]]
+    [measured] = [each.measure(records) for each in CLAIMS if each.id == claim]
+    assert [measured.words, measured.finding.measured, measured.finding.evidence] == FROZEN["claims"][claim]

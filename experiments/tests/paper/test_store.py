@@ -1,0 +1,169 @@
+"""The store: what goes in comes out, files are small, damage is named."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from multistable_experiments.paper import store
+from multistable_experiments.paper.experiments import Experiment, TestAt, plan
+from training_runs import copy_first_run
+
+RUN = copy_first_run()
+TESTS = [
+    {"length": 100, "noise": 0.1, "samples": 20, "mse": 0.5}
+    | {"stored": 9.5, "overwritten": 1.5, "intact": 3, "restored": 0.4}
+]
+
+
+def result(epochs=100, best=64):
+    """What train_run returns, in the shape that matters."""
+    history = [
+        {"epoch": n, "train_loss": 1 / n, "train_mse": 1 / n, "valid_loss": 2 / n, "valid_mse": 2 / n, "rate": 1e-3,
+         "seconds": n / 3, "timesteps_per_second": 1000 + n}
+        for n in range(1, epochs + 1)
+    ]  # fmt: skip
+    metrics = {which: {"epoch": n, "test_mse": 1.23456789e-3} for which, n in (("last", epochs), ("best", best))}
+    machine = {"gpu": "a GPU", "processor": "a processor", "commit": "0123456789ab", "dirty": None}
+    return {"parameters": 7, "metrics": metrics, "history": history, "seconds": 33.3, "machine": machine, "options": {}}
+
+
+def record(**changes):
+    return replace(store.summarise(Experiment("bmru-T8", RUN), "paper", result(), TESTS), **changes)
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_what_goes_in_comes_out(tmp_path, scale):
+    kept = record(scale=scale)
+    path = store.write(tmp_path, kept)
+    folder = tmp_path if scale == "paper" else tmp_path / "small"
+    assert path == folder / "copy-first" / "bmru-T8-seed0.json"
+    assert store.read(path) == kept
+    assert store.load(tmp_path, scale) == [kept]
+    assert store.load(tmp_path, "smoke") == []
+    assert json.loads(path.read_text())["id"] == RUN.id
+
+
+def test_files_are_small_and_numbers_of_metrics_exact(tmp_path):
+    path = store.write(tmp_path, record())
+    assert path.stat().st_size < 4_000
+    assert store.read(path).metrics["best"]["test_mse"] == 1.23456789e-3
+
+
+def test_histories_are_thinned_but_keep_the_best_and_the_last_epoch():
+    history = record().history
+    assert list(history) == ["epoch", "train_loss", "valid_loss"], "the metric is the loss here"
+    assert {1, 64, 100} <= set(history["epoch"])
+    assert history["epoch"] == sorted(set(history["epoch"]))
+    assert len(history["epoch"]) <= 52
+    at = history["epoch"].index(64)
+    assert (history["train_loss"][at], history["valid_loss"][at]) == (0.01562, 0.03125)
+    assert store.summarise(Experiment("a", RUN), "paper", result(50, 7), []).history["epoch"] == list(range(1, 51))
+
+
+def test_a_metric_that_is_not_the_loss_is_kept():
+    values = result()
+    for epoch in values["history"]:
+        epoch["valid_mse"] = 0.25
+    history = store.summarise(Experiment("a", RUN), "paper", values, []).history
+    assert set(history["valid_mse"]) == {0.25}
+
+
+def test_a_record_knows_what_it_lacks():
+    wanted = Experiment("bmru-T8", RUN, (TestAt(100, 0.1, 20),))
+    assert record().has(wanted)
+    assert not record(tests=[]).has(wanted)
+    assert not record(tests=[TESTS[0] | {"samples": 10}]).has(wanted)
+    assert record(tests=[], failure="NaN").has(wanted), "a failed run is not tried again"
+    assert not record(metrics={}).has(wanted)
+    for name in ("mse", "stored", "overwritten", "intact", "restored"):
+        older = {key: value for key, value in TESTS[0].items() if key != name}
+        assert not record(tests=[older]).has(wanted), name
+    assert not record().has(Experiment("bmru-T8", replace(RUN, seed=1)))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda text: text[:100], "is no result"),
+        (lambda text: "{}", "is no result: it has no 'run'"),
+        (lambda text: "[]", "is no result: it must hold an object, got list"),
+        (lambda text: "[" * 100_000, "is no result: maximum recursion depth exceeded"),
+        (lambda text: text.replace('"seconds": 33.3,', ""), "is no result: .*seconds"),
+        (lambda text: text.replace('"d_state": 8', '"d_state": 9'), "is damaged, or from a version .*: its id is"),
+    ],
+)
+def test_damage_is_named(tmp_path, spoil, message):
+    path = store.write(tmp_path, record())
+    path.write_text(spoil(path.read_text()))
+    with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}.*; remove it to have it computed anew"):
+        store.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (["metrics"], None, "'NoneType' object has no attribute"),
+        (["metrics", "last"], [], r"metrics.last has no epoch"),
+        (["metrics", "best", "test_mse"], None, "test_mse in metrics.best must be a number, got None"),
+        (["tests"], "x", r"tests\[0\] has no length"),
+        (["tests", 0, "noise"], None, r"noise in tests\[0\] must be a number, got None"),
+        (["tests", 0, "restored"], [0.1], r"restored in tests\[0\] must be a number, got \[0.1\]"),
+        (["seconds"], "long", "seconds in it must be a number, got 'long'"),
+        (["seconds"], True, "seconds in it must be a number, got True"),
+        (["parameters"], None, "parameters in it must be a number, got None"),
+        (["machine"], {"gpu": None}, "machine has no commit"),
+        (["machine", "gpu"], 7, "machine must name its parts and commits in words, got 7"),
+        (["machine", "earlier_commits"], [None, 7], "machine must name its parts and commits in words, got 7"),
+        (["scale"], [], r"scale must be a string, got \[\]"),
+        (["configuration"], {}, r"configuration must be a string, got \{\}"),
+        (["failure"], 0, "failure must be a string, got 0"),
+    ],
+)
+def test_what_was_edited_into_something_else_is_named(tmp_path, keys, value, message):
+    """And not found out by a traceback of claims, figures or report."""
+    path = store.write(tmp_path, record())
+    values = json.loads(path.read_text())
+    inner = values
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=f"bmru-T8-seed0.json is no result: {message}"):
+        store.load(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_results_that_may_not_be_read_are_not_taken_for_missing(tmp_path):
+    path = store.write(tmp_path, record())
+    path.parent.chmod(0)
+    with pytest.raises(PermissionError, match="copy-first"):
+        store.load(tmp_path)
+    path.parent.chmod(0o700)
+
+
+def test_a_second_file_of_an_experiment_is_refused(tmp_path):
+    path = store.write(tmp_path, record())
+    copy = path.with_name("bmru-T8-seed0 (copy).json")
+    copy.write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match=r"\(copy\).json holds a result whose place is .*bmru-T8-seed0.json"):
+        store.load(tmp_path)
+
+
+def test_a_result_in_the_folder_of_another_scale_is_refused(tmp_path):
+    path = store.write(tmp_path, record(scale="small"))
+    (tmp_path / "copy-first").mkdir()
+    path.rename(tmp_path / "copy-first" / path.name)
+    with pytest.raises(ValueError, match=r"holds a result whose place is .*small"):
+        store.load(tmp_path)
+
+
+def test_results_of_settings_that_were_changed_since_are_found():
+    now, *_ = plan(["copy-first"], "paper", [7])
+    current = record(configuration=now.configuration, run=now.run)
+    old = replace(current, run=replace(now.run, batch_size=now.run.batch_size // 2))
+    unknown = record(configuration="of-somebody-else")
+    assert store.outdated([current, unknown]) == []
+    assert store.outdated([current, old, unknown]) == [old]
+    assert store.outdated([current], "small") == [current], "each scale has settings of its own"

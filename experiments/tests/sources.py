@@ -1,0 +1,18 @@
+"""Run child processes on these sources, whatever is installed."""
+
+import os
+from pathlib import Path
+
+import multistable
+import multistable_experiments
+
+__all__ = ["EXPERIMENTS", "ROOT", "environment"]
+
+EXPERIMENTS = Path(__file__).parents[1]
+ROOT = EXPERIMENTS.parent
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The variables of this process, with both packages on the path."""
+    folders = [str(Path(package.__file__).parents[1]) for package in (multistable, multistable_experiments)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders)} | variables

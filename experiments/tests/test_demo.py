@@ -1,0 +1,137 @@
+"""The demo learns, remembers, resumes, and leaves one page that needs nothing else."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from html_page import assert_self_contained
+from multistable_experiments import demo
+from multistable_experiments.demo import copy_first, hold_bit
+from multistable_experiments.tasks import CopyFirst
+from multistable_experiments.training.presets import SHORT, Preset
+from multistable_experiments.training.trained import load_trained
+
+TINY = demo.Plan(
+    bit_steps=20,
+    bit_lengths=(10, 5000),
+    copy=Preset(CopyFirst(5, 1.0, 200, 50), 1, 8, 8, 2, 32, SHORT),
+    copy_lengths=(5, 50),
+    copy_samples=8,
+)
+
+
+def silent(values, words):
+    return values
+
+
+@pytest.fixture(scope="module")
+def units() -> dict[str, hold_bit.OneUnit]:
+    models = {}
+    for name, build in hold_bit.UNITS.items():
+        torch.manual_seed(0)
+        models[name] = hold_bit.OneUnit(build())
+        hold_bit.train(models[name], 500)
+    return models
+
+
+@pytest.mark.parametrize("T", [1, 2, 10, 5000, 10**5])
+def test_bmru_holds_its_bit(units: dict[str, hold_bit.OneUnit], T: int) -> None:
+    model = units["BMRU"]
+    assert hold_bit.recall(model, T).error < 1e-4
+    assert hold_bit.streams(model, T)
+    _, h, _ = model(hold_bit.both_bits(T)[0])
+    alpha = model.rnn.get_parameter("alpha_l0").abs().detach()
+    assert torch.equal(h.abs(), alpha.expand(2, T, 1))
+    assert torch.equal(h[0], -h[1])
+
+
+def test_lru_learns_ten_steps_and_fades(units: dict[str, hold_bit.OneUnit]) -> None:
+    assert hold_bit.recall(units["LRU"], 10).error < 1e-2
+    assert hold_bit.recall(units["LRU"], 10**5).error == pytest.approx(1, abs=1e-3)
+
+
+def test_gru_holds_its_bit_too(units: dict[str, hold_bit.OneUnit]) -> None:
+    assert hold_bit.recall(units["GRU"], 10).error < 1e-4
+    assert hold_bit.recall(units["GRU"], 5000).error < 1e-4
+
+
+def test_untrained_unit_does_not_pass() -> None:
+    assert hold_bit.recall(hold_bit.OneUnit(hold_bit.UNITS["BMRU"]()), 100).error > 0.1
+
+
+def test_learning_curve_starts_before_and_ends_after_the_training() -> None:
+    outcome = hold_bit.learn("GRU", 0, 30, (10,), silent)
+    steps, errors = zip(*outcome.curve, strict=True)
+    assert steps == (0, 10, 20, 30)
+    assert errors[-1] == outcome.recalls[0].error != errors[0]
+    assert (outcome.fading, outcome.streams) == (None, None)
+
+
+def test_fading_is_what_is_left_after_a_step(units: dict[str, hold_bit.OneUnit]) -> None:
+    outcome = hold_bit.learn("LRU", 0, 500, (10,), silent)
+    _, h, _ = units["LRU"](hold_bit.both_bits(3)[0])
+    size = h.detach().norm(dim=-1)  # [2, 3]
+    torch.testing.assert_close(size[:, 1:] / size[:, :-1], torch.full((2, 2), outcome.fading))
+
+
+def test_copy_first_learns_and_its_lines_are_the_models_answers(tmp_path: Path) -> None:
+    preset = replace(copy_first.PRESET, task=CopyFirst(5, 1.0, 2_000, 200), epochs=8)
+    outcome = copy_first.learn(copy_first.make("BMRU", 0, preset), tmp_path, (5, 12), 64, silent, False)
+    assert outcome.result["metrics"]["best"]["test_mse"] < 0.2
+    assert dict(outcome.errors[1.0])[5] < 0.2
+    assert outcome.outputs.shape == (5, 12)
+    assert (outcome.outputs[:, 4] - torch.tensor(copy_first.FIRST)).abs().mean() < 0.4
+    _, model = load_trained(next(tmp_path.iterdir()))
+    r = CopyFirst(12, 1.0, 2, 1).samples("test", 0).stored.repeat(5, 1)
+    r[:, 0] = torch.tensor(copy_first.FIRST)
+    for t in (1, 7, 12):
+        answer, _ = model(CopyFirst(t).inputs(r[:, :t]))
+        torch.testing.assert_close(outcome.outputs[:, t - 1], answer[:, 0].detach())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """The folder of a tiny demo, what it printed, and its page."""
+    folder = tmp_path_factory.mktemp("new") / "demo"
+    console = Console(record=True, width=140, force_terminal=False)
+    path = demo.run(folder, seed=3, plan=TINY, console=console)
+    return folder, console.export_text(), path.read_text()
+
+
+def test_run_prints_tables_and_where_the_page_is(made: tuple[Path, str, str]) -> None:
+    folder, printed, _ = made
+    assert str(folder / "index.html") in printed
+    for words in ("5,000", "BMRU", "LRU", "GRU", "Copy-first-input"):
+        assert words in printed
+    assert "training" not in printed  # no progress where there is no terminal
+
+
+def test_page_needs_nothing_else_and_is_well_formed(made: tuple[Path, str, str]) -> None:
+    assert_self_contained(made[2])
+
+
+def test_page_shows_four_pictures_with_text_and_the_facts(made: tuple[Path, str, str]) -> None:
+    folder, _, page = made
+    assert page.count("<svg") == 4
+    assert re.search(r"<text[^>]*>one BMRU unit</text>", page)
+    assert "#0072b2" not in page.split("</style>")[1]  # colours are the page's variables
+    for words in ("--seed 3", "20 steps of Adam", "2 epochs", "180 sequences of 5 steps", torch.__version__, "commit"):
+        assert words in page
+    for run in (folder / "runs").iterdir():
+        assert run.name.removeprefix("copy-first-") in page
+    assert len(list((folder / "runs").iterdir())) == 3
+
+
+def test_second_call_trains_copy_first_no_more(made: tuple[Path, str, str]) -> None:
+    folder, printed, page = made
+    results = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
+    console = Console(record=True, width=140, force_terminal=False)
+    again = demo.run(folder, seed=3, plan=TINY, console=console).read_text()
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")} == results
+    assert console.export_text() == printed
+    pictures = re.compile(r"<svg.*?</svg>", re.DOTALL)
+    assert pictures.findall(again) == pictures.findall(page)

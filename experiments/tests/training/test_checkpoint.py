@@ -1,0 +1,143 @@
+"""Checkpoints: what goes in comes out, damage is named, a crash while writing keeps the old file."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from multistable_experiments.files import write_atomically
+from multistable_experiments.training import Options, checkpoint, train_run
+from multistable_experiments.training.results import folder_of
+from sources import environment
+from training_runs import QUIET, copy_first_run
+
+TENSORS = {"w": torch.randn(3, 4), "n": torch.tensor(7), "bytes": torch.arange(5, dtype=torch.uint8)}
+INFO = {"epoch": 3, "history": [{"loss": 0.1 + 0.2}], "best": None}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "last.safetensors"
+    checkpoint.save(path, TENSORS, INFO)
+    return path
+
+
+def test_what_goes_in_comes_out(path):
+    tensors, info = checkpoint.load(path)
+    assert info == INFO
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_truncation_anywhere_is_named(path):
+    content = path.read_bytes()
+    for size in (0, 5, 8, 100, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(
+            checkpoint.CheckpointError, match=r"last\.safetensors is truncated or not a .*; remove its folder to"
+        ):
+            checkpoint.load(path)
+
+
+def test_every_flipped_byte_of_data_is_named(path):
+    content = path.read_bytes()
+    size = sum(tensor.nbytes for tensor in TENSORS.values())
+    for position in range(len(content) - size, len(content)):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
+        with pytest.raises(checkpoint.CheckpointError, match=r"last\.safetensors is corrupt: .* the checksum"):
+            checkpoint.load(path)
+
+
+def test_changed_info_is_named(path):
+    path.write_bytes(path.read_bytes().replace(b'epoch\\": 3', b'epoch\\": 4'))
+    with pytest.raises(checkpoint.CheckpointError, match="checksum"):
+        checkpoint.load(path)
+
+
+def test_a_crash_while_writing_keeps_the_old_file(path):
+    with pytest.raises(TypeError):
+        write_atomically(path, "text is no bytes")  # pyright: ignore
+    assert checkpoint.load(path)[1] == INFO
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_restore_refuses_what_does_not_fit():
+    live = {"w": torch.zeros(2)}
+    with pytest.raises(checkpoint.CheckpointError, match=r"here does not fit: it differs in \['v', 'w'\]"):
+        checkpoint.restore(live, {"v": torch.zeros(2)}, "here")
+    with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2\], got \[3\]"):
+        checkpoint.restore(live, {"w": torch.zeros(3)}, "here")
+
+
+def test_a_run_with_a_damaged_checkpoint_does_not_start_anew(tmp_path):
+    run = copy_first_run()
+    train_run(run, tmp_path, QUIET)
+    folder = folder_of(run, tmp_path)
+    (folder / "result.json").unlink()
+    path = folder / "last.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(checkpoint.CheckpointError, match=r"last\.safetensors"):
+        train_run(run, tmp_path, QUIET)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    run, other = copy_first_run(), copy_first_run(seed=1)
+    train_run(run, tmp_path, Options(device="cpu", show_progress=False, checkpoint_seconds=0))
+    folder_of(run, tmp_path).rename(folder_of(other, tmp_path))
+    (folder_of(other, tmp_path) / "result.json").unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="belongs to another run"):
+        train_run(other, tmp_path, QUIET)
+
+
+def test_checkpoints_hold_no_pickle(tmp_path):
+    run = copy_first_run()
+    train_run(run, tmp_path, QUIET)
+    for path in folder_of(run, tmp_path).glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            json.loads(file.metadata()["multistable"])
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from multistable_experiments.training.checkpoint import alone_in
+with alone_in(Path(sys.argv[1])):
+    print("here", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked on Windows")
+def test_a_run_that_another_process_computes_is_refused(tmp_path):
+    run = copy_first_run()
+    folder = folder_of(run, tmp_path)
+    folder.mkdir()
+    env = environment()
+    with subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE, env=env) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"here\n"
+        with pytest.raises(checkpoint.CheckpointError, match=f"{folder.name} is in use: another process computes"):
+            train_run(run, tmp_path, QUIET)
+        other.kill()
+    assert list(folder.iterdir()) == [], "nothing was written, and no lock outlives its process"
+    assert train_run(run, tmp_path, QUIET)["metrics"]
+
+
+def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path):
+    """A limit to the size of files stands for it: both fail where the bytes are written, not where a file is opened."""
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError) as caught:  # noqa: PT011
+            write_atomically(path, bytes(1_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(path)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]

@@ -1,0 +1,74 @@
+"""Two processes on the CPU: there really are two, and they train as one process would with the whole batch."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from multistable_experiments.training import checkpoint, results, train_run
+from multistable_experiments.training.presets import make_run, preset
+from multistable_experiments.training.processes import Processes
+from multistable_experiments.training.results import folder_of
+from sources import environment
+from training_runs import QUIET
+
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+HERE = Path(__file__).parents[1]
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"],
+    # `accelerate launch --cpu --num_processes 2` would start one process only.
+    "accelerate": [
+        "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "29518",
+    ],
+}  # fmt: skip
+
+
+def launch(launcher, *words):
+    env = environment(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true", PYTHONWARNINGS="default")
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], str(HERE / "train_two.py"), *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_train_as_one(tmp_path, launcher):
+    words = [
+        "copy-first",
+        "--scale",
+        "smoke",
+        "--cell",
+        "bmru,lru",
+        "--batch-size",
+        "36",
+        "--device",
+        "cpu",
+        "--longer",
+        "100",
+    ]
+    output = launch(launcher, *words, "--out", str(tmp_path / "two"))
+    assert output.count("best on validation") == 1, "one table, not two"
+    run = make_run(replace(preset("copy-first", "smoke"), batch_size=36), ("bmru", "lru"))
+    together = results.read(folder_of(run, tmp_path / "two"), run)
+    assert together is not None
+    assert together["machine"]["processes"] == 2
+    alone = train_run(run, tmp_path / "one", QUIET)
+    assert alone["machine"]["processes"] == 1
+    assert len(alone["history"]) == len(together["history"]) == 2
+    for one, two in zip(alone["history"], together["history"], strict=True):
+        for key in ("train_loss", "valid_loss"):
+            assert two[key] == pytest.approx(one[key], rel=2e-5)
+    weights = [checkpoint.load(folder_of(run, tmp_path / which) / "last.safetensors")[0] for which in ("one", "two")]
+    for name in ("model.blocks.0.norm.running_mean", "model.blocks.1.norm.running_var", "model.encoder.weight"):
+        torch.testing.assert_close(weights[1][name], weights[0][name], rtol=1e-4, atol=1e-5)
+
+
+def test_shares_cover_all_once():
+    for size in (0, 1, 5, 12):
+        rows = [row for rank in range(3) for row in range(size)[Processes(torch.device("cpu"), rank, 3).share(size)]]
+        assert rows == list(range(size))

@@ -1,6 +1,0 @@
-"""``python -m multistable`` is the command ``multistable``."""
-
-from multistable.cli import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,5 @@
+"""Exported layers and models in formats that other programs read."""
+
+from multistable.export.onnx import decompositions
+
+__all__ = ["decompositions"]

@@ -1,0 +1,31 @@
+"""Cells: the recurrence with its input projection."""
+
+from multistable.layers.base import Recurrent
+from multistable.layers.bmru import BMRU, BMRUCell
+from multistable.layers.brc import BRC, NBRC
+from multistable.layers.clocked import ClockedRNN
+from multistable.layers.hybrid import Hybrid
+from multistable.layers.hysteresis import HysteresisMRU
+from multistable.layers.lru import LRU
+from multistable.layers.mingru import MinGRU
+from multistable.layers.mru import MRU
+from multistable.layers.registry import CELLS, find_cell
+from multistable.layers.torch_rnn import GRU, LSTM
+
+__all__ = [
+    "BMRU",
+    "BMRUCell",
+    "BRC",
+    "CELLS",
+    "ClockedRNN",
+    "GRU",
+    "Hybrid",
+    "HysteresisMRU",
+    "LRU",
+    "LSTM",
+    "MRU",
+    "MinGRU",
+    "NBRC",
+    "Recurrent",
+    "find_cell",
+]

@@ -1,0 +1,301 @@
+"""The bistable memory recurrent unit with the interface of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multistable.layers import sequences
+from multistable.layers.base import Recurrent, reset_linear
+from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
+from multistable.ops.checks import check_alpha_surr, check_sizes
+
+__all__ = ["BMRU", "BMRUCell"]
+
+
+def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
+    """Initialise the projection like ``nn.Linear``, but for ``beta_bias`` added to the bias of the thresholds, and the
+    level of the stable states at 1."""
+    reset_linear(weight, bias)
+    if bias is not None:
+        with torch.no_grad():
+            bias[len(alpha) :] += beta_bias
+    nn.init.ones_(alpha)
+
+
+def check_beta_bias(beta_bias: float, bias: bool) -> None:
+    if not math.isfinite(beta_bias):
+        raise ValueError(f"beta_bias must be finite, got {beta_bias!r}")
+    if beta_bias != 0 and not bias:
+        raise ValueError(f"beta_bias must be 0 for units without a bias, got {beta_bias!r}")
+
+
+class BMRU(Recurrent):
+    r"""A multi-layer bistable memory recurrent unit, called like :class:`torch.nn.GRU`.
+
+    For each element of the input sequence, each layer computes
+
+    .. math::
+        \begin{aligned}
+            \hat h_t &= W_x x_t + b_x                   && \text{candidate} \\
+            \beta_t  &= |W_\beta x_t + b_\beta|         && \text{half-width of the bistable region} \\
+            z_t      &= H(|\hat h_t| - \beta_t)         && \text{write gate, 0 or 1} \\
+            h_t      &= z_t \odot S(\hat h_t) \odot \alpha + (1 - z_t) \odot h_{t-1} && \text{state}
+        \end{aligned}
+
+    where :math:`H` is the Heaviside function with :math:`H(0) = 1`, :math:`S` the sign function with
+    :math:`S(0) = 1`, and :math:`\odot` the Hadamard product. A unit either takes one of its two stable values
+    :math:`\pm\alpha` or keeps its state *unchanged, for ever*: nothing decays, and the gradient through a kept state is
+    exactly 1. No gate depends on the previous state, so all timesteps are computed in parallel. Backward, the
+    derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice it.
+
+    In a multi-layer BMRU the input of layer :math:`l \ge 2` is the state of the layer before, times dropout.
+
+    Args:
+        input_size: number of features of the input, ``D``.
+        hidden_size: number of units, ``N``.
+        num_layers: layers stacked on each other. Default: 1
+        bias: whether the layers use ``b_x`` and ``b_beta``. Default: ``True``
+        batch_first: input and output are ``[B, T, D]`` instead of ``[T, B, D]``. Default: ``False``
+        dropout: probability of dropout on the output of each layer but the last. Default: 0
+        bidirectional: add a second set of units that reads the sequence backwards. Default: ``False``
+        alpha_surr: sharpness of the surrogate derivative; 0 is the straight-through estimator. Default: 1.0
+        beta_bias: what ``b_beta`` starts at, beside its random part. With 0 a unit writes at every other timestep at
+            first; with more than the size of usual candidates (about 0.6 for inputs of variance 1) it starts by
+            holding, as an LSTM does with its forget bias. On copy-first-input, 4 divided the error by five; on
+            sequences a hundred times as long the error was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05
+            (docs/log.md). Default: 0.0
+        backend: who computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
+        device, dtype: of the parameters.
+
+    Inputs: input, h_0, reset, lengths
+        * **input**: ``[T, D]``, ``[T, B, D]``, ``[B, T, D]`` if ``batch_first``, or a
+          :class:`~torch.nn.utils.rnn.PackedSequence`.
+        * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default: zeros.
+        * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is zero
+          just before a marked step. Marks are the starts of segments: the reverse direction starts anew at each
+          segment's end.
+        * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is neither
+          read nor written: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
+          first valid step with ``reset``.
+
+    Outputs: output, h_n
+        * **output**: the states of the last layer in the layout of the input, ``[..., directions * N]``.
+        * **h_n**: the last state of each layer and direction, shaped like ``h_0``. With ``reset`` it is that of the
+          last segment, in both directions.
+
+    Attributes:
+        weight_ih_l[k]: ``[2N, D]`` (``[2N, directions * N]`` for k > 0): ``W_x`` over ``W_beta`` of layer k.
+        bias_ih_l[k]: ``[2N]``: ``b_x`` and ``b_beta``.
+        alpha_l[k]: ``[N]``: the level of the stable states.
+        weight_ih_l[k]_reverse, bias_ih_l[k]_reverse, alpha_l[k]_reverse: those of the reverse direction.
+
+    Where the paper is silent: weights and biases start as those of ``nn.Linear`` (uniform in
+    :math:`\pm 1/\sqrt{D}`), ``alpha`` at 1, ``h_0`` is 0.
+
+    Where this differs from the paper: nowhere in the equations. A NaN in a candidate or threshold counts as a write of
+    NaN, so that a diverged model does not look like one that remembers.
+
+    Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate looks at the state, and no
+    ``proj_size``. The backward reads the output, so one that is changed in place before it is refused.
+
+    Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
+    accumulate in float32.
+
+    Example:
+        >>> rnn = BMRU(10, 20, num_layers=2)
+        >>> output, h_n = rnn(torch.randn(5, 3, 10), torch.zeros(2, 3, 20))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
+    """
+
+    parallel = True
+    takes_position = True
+    options: ClassVar[dict[str, Any]] = {"alpha_surr": 1.0, "beta_bias": 0.0}
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        alpha_surr: float = 1.0,
+        beta_bias: float = 0.0,
+        backend: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
+        )
+        check_alpha_surr(alpha_surr)
+        check_beta_bias(beta_bias, bias)
+        self.alpha_surr = alpha_surr
+        self.beta_bias = beta_bias
+        self.make_layers(device, dtype)
+
+    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
+        N = self.hidden_size
+        self.register("weight_ih", layer, suffix, (2 * N, width), empty)
+        if self.bias:
+            self.register("bias_ih", layer, suffix, (2 * N,), empty)
+        self.register("alpha", layer, suffix, (N,), empty)
+
+    def reset_layer(self, layer: int, suffix: str) -> None:
+        reset_projection(*self.parameters_of(layer, suffix), self.beta_bias)
+
+    @torch.no_grad()
+    def tune(self, codes: Tensor, gain: float = 1.0) -> None:
+        r"""Give each unit of the first layer a timestep of its own, the only one at which it writes at the start.
+
+        The inputs must end in a code :math:`e_t` of the timestep whose norm is the same at all timesteps, such as
+        sinusoids. Unit i of a direction gets the timestep :math:`\tau_i` with the code ``codes [directions, N, P]``:
+
+        .. math:: \beta_t = \text{gain} \, (|e_{\tau_i}|^2 - e_{\tau_i} \cdot e_t), \qquad \hat h_t = W_x x_t + b_x
+
+        The threshold is zero at :math:`t = \tau_i` and positive elsewhere, and the candidate does not see the code. The
+        layer starts as a memory of N of the inputs, a bit of each. With the usual initialisation a unit writes at every
+        other timestep, and neither states nor gradients reach further than a few.
+
+        The difference is one of large numbers: in bfloat16 the threshold at :math:`\tau_i` is some 0.04 with the codes
+        of :class:`~multistable.models.PositionConfig`, and one write in twenty is missed. ``reset_parameters`` undoes
+        all of this.
+        """
+        P = codes.shape[-1]
+        expected = (len(self.suffixes), self.hidden_size, P)
+        if codes.shape != expected or not 0 < P < self.input_size or not self.bias:
+            raise ValueError(
+                f"codes must have shape [{expected[0]}, {expected[1]}, P] with P below the input's {self.input_size} "
+                f"features, and the layer a bias, got {list(codes.shape)} and bias={self.bias}"
+            )
+        for suffix, own in zip(self.suffixes, codes, strict=True):
+            weight, bias, _ = self.parameters_of(0, suffix)
+            assert bias is not None
+            weight[: self.hidden_size, -P:] = 0
+            weight[self.hidden_size :, :-P] = 0
+            weight[self.hidden_size :, -P:] = -gain * own
+            bias[self.hidden_size :] = gain * own.square().sum(-1)
+
+    def parameters_of(self, layer: int, suffix: str) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Weight ``[2N, D]``, bias ``[2N]`` or None, and alpha ``[N]`` of one layer and direction."""
+        weight, alpha = self.parameter("weight_ih", layer, suffix), self.parameter("alpha", layer, suffix)
+        return weight, self.bias_of(layer, suffix), alpha
+
+    def run(
+        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    ) -> tuple[Tensor, Tensor]:
+        reverse = suffix == "_reverse"
+        weight, bias, alpha = self.parameters_of(layer, suffix)
+        options = {
+            "alpha_surr": self.alpha_surr,
+            "reset": steps.resets(reverse),
+            "reverse": reverse,
+            "time_major": not self.batch_first,
+        }
+        if fusible(x, weight, self.backend, bias, alpha, h0):
+            h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
+        else:
+            h, h_last = bmru_layer(self.project(x, layer, suffix, steps), alpha, h0, backend=self.backend, **options)
+        return h, steps.last_state(h, h_last, reverse)
+
+    def project(self, x: Tensor, layer: int, suffix: str, steps: sequences.Steps) -> Tensor:
+        """Candidates, then thresholds, ``[..., 2N]``; padding gets candidate 0 and threshold 1, which never writes."""
+        weight, bias, alpha = self.parameters_of(layer, suffix)
+        proj = F.linear(x, weight, bias)
+        if steps.valid is None:
+            return proj
+        neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
+        return torch.where(steps.valid, proj, neutral)
+
+    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        weight, bias, alpha = self.parameters_of(layer, "")
+        cand, beta = F.linear(x, weight, bias).chunk(2, dim=-1)
+        h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
+        return h, h
+
+
+class BMRUCell(nn.Module):
+    r"""One timestep of a bistable memory recurrent unit, called like :class:`torch.nn.GRUCell`.
+
+    The equations are those of :class:`BMRU`.
+
+    Args:
+        input_size: number of features of the input, ``D``.
+        hidden_size: number of units, ``N``.
+        bias: whether to use ``b_x`` and ``b_beta``. Default: ``True``
+        alpha_surr: sharpness of the surrogate derivative. Default: 1.0
+        beta_bias: as in :class:`BMRU`. Default: 0.0
+        device, dtype: of the parameters.
+
+    Inputs: input, hx
+        * **input**: ``[B, D]`` or ``[D]``.
+        * **hx**: the state before, ``[B, N]`` or ``[N]``. Default: zeros.
+
+    Output: the new state, ``[B, N]`` or ``[N]``.
+
+    Attributes:
+        weight_ih: ``[2N, D]``, ``W_x`` over ``W_beta``. bias_ih: ``[2N]``. alpha: ``[N]``.
+
+    Example:
+        >>> cell = BMRUCell(10, 20)
+        >>> h = None
+        >>> for x in torch.randn(6, 3, 10):
+        ...     h = cell(x, h)
+        >>> h.shape
+        torch.Size([3, 20])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        alpha_surr: float = 1.0,
+        beta_bias: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(1, input_size=input_size, hidden_size=hidden_size)
+        check_alpha_surr(alpha_surr)
+        check_beta_bias(beta_bias, bias)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        self.alpha_surr = alpha_surr
+        self.beta_bias = beta_bias
+        self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size, device=device, dtype=dtype))
+        self.bias_ih = nn.Parameter(torch.empty(2 * hidden_size, device=device, dtype=dtype)) if bias else None
+        self.alpha = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        reset_projection(self.weight_ih, self.bias_ih, self.alpha, self.beta_bias)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        sequences.check_input(self, "input", input)
+        if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
+            raise ValueError(
+                f"input must have shape [B, {self.input_size}] or [{self.input_size}], got {list(input.shape)}"
+            )
+        shape = (*input.shape[:-1], self.hidden_size)
+        if hx is None:
+            hx = input.new_zeros(shape)
+        else:
+            sequences.check_step_state("hx", hx, shape, input)
+        cand, beta = F.linear(input, self.weight_ih, self.bias_ih).chunk(2, dim=-1)
+        return bmru_step(cand, beta, self.alpha, hx, alpha_surr=self.alpha_surr)
+
+    def extra_repr(self) -> str:
+        words = [f"{self.input_size}, {self.hidden_size}"]
+        words += ["bias=False"] if not self.bias else []
+        words += [f"alpha_surr={self.alpha_surr!r}"] if self.alpha_surr != 1.0 else []
+        words += [f"beta_bias={self.beta_bias!r}"] if self.beta_bias != 0.0 else []
+        return ", ".join(words)

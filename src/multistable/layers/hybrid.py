@@ -1,0 +1,122 @@
+"""BMRU and LRU side by side: persistent and fading memory in one layer."""
+
+import math
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from multistable.layers import sequences
+from multistable.layers.base import Part, Recurrent
+from multistable.layers.bmru import BMRU
+from multistable.layers.lru import LRU
+
+__all__ = ["Hybrid"]
+
+
+class Hybrid(Recurrent):
+    r"""A BMRU and an LRU that read the same input, called like :class:`torch.nn.GRU`.
+
+    The ``hidden_size`` units are divided: ``N_b = ceil(hidden_size / 2)`` bistable ones and
+    ``N_l = floor(hidden_size / 2)`` complex linear ones. State and features are the concatenation of both,
+    ``S = N_b + 2 N_l`` numbers.
+
+    Args:
+        input_size: number of features of the input, ``D``, positions included.
+        hidden_size: number of units of both kinds together, at least 2.
+        num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype: as in
+            :class:`~multistable.BMRU`; ``bias`` is that of the BMRU, the LRU has none.
+        position_size: that many of the input's last features are a position encoding, which the BMRU reads and the LRU
+            does not. Default: 0
+        alpha_surr, beta_bias: as in :class:`~multistable.BMRU`.
+        r_min, r_max, theta_max: as in :class:`~multistable.LRU`.
+
+    Inputs and outputs are those of :class:`~multistable.BMRU` with ``S`` for ``N``.
+
+    Attributes:
+        bmru, lru: the parts, one per layer.
+
+    Example:
+        >>> rnn = Hybrid(10, 20)
+        >>> output, h_n = rnn(torch.randn(5, 3, 10))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 3, 30]), torch.Size([1, 3, 30]))
+    """
+
+    parallel = True
+    takes_position = True
+    has_skip = True
+    options: ClassVar[dict[str, Any]] = {"position_size": 0}
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        position_size: int = 0,
+        alpha_surr: float = 1.0,
+        beta_bias: float = 0.0,
+        r_min: float = 0.0,
+        r_max: float = 0.99,
+        theta_max: float = 2 * math.pi,
+        backend: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
+        )
+        if hidden_size < 2:
+            raise ValueError(f"hidden_size must be at least 2, one unit of each kind, got {hidden_size}")
+        if not 0 <= position_size < input_size:
+            raise ValueError(f"position_size must lie between 0 and input_size - 1, got {position_size!r}")
+        self.position_size = position_size
+        common = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
+        common |= {"device": device, "dtype": dtype}
+        unit = {"alpha_surr": alpha_surr, "beta_bias": beta_bias}
+        ring = {"r_min": r_min, "r_max": r_max, "theta_max": theta_max}
+        self.bmru, self.lru = nn.ModuleList(), nn.ModuleList()
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else self.feature_size * len(self.suffixes)
+            linear_width = width - position_size if layer == 0 else width
+            self.bmru.append(BMRU(width, hidden_size - hidden_size // 2, bias=bias, **unit, **common))
+            self.lru.append(LRU(linear_width, hidden_size // 2, **ring, **common))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        N = self.hidden_size // 2
+        return Part("bmru", self.hidden_size - N), Part("lru", 2 * N, pairs=True)
+
+    def cells_of(self, layer: int) -> tuple[BMRU, LRU]:
+        return cast(BMRU, self.bmru[layer]), cast(LRU, self.lru[layer])
+
+    def reset_layer(self, layer: int, suffix: str) -> None:
+        for cell in self.cells_of(layer):
+            cell.reset_layer(0, suffix)
+
+    def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """A state ``[..., S]`` as that of the BMRU and that of the LRU."""
+        bmru, lru = state.split([part.size for part in self.parts], dim=-1)
+        return bmru, lru
+
+    def run(
+        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    ) -> tuple[Tensor, Tensor]:
+        bmru, lru = self.cells_of(layer)
+        start_bmru, start_lru = (None, None) if h0 is None else self.split(h0)
+        h_bmru, last_bmru = bmru.run(x, 0, suffix, start_bmru, steps)
+        h_lru, last_lru = lru.run(x[..., : lru.input_size], 0, suffix, start_lru, steps)
+        return torch.cat([h_bmru, h_lru], dim=-1), torch.cat([last_bmru, last_lru], dim=-1)
+
+    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        bmru, lru = self.cells_of(layer)
+        h_bmru, h_lru = self.split(h)
+        h_bmru, _ = bmru.advance(x, 0, h_bmru)
+        h_lru, _ = lru.advance(x[..., : lru.input_size], 0, h_lru)
+        h = torch.cat([h_bmru, h_lru], dim=-1)
+        return h, h

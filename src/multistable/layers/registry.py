@@ -1,0 +1,66 @@
+"""Cells by name: a model is a tuple of such names, one per block.
+
+    bmru, lru, ...      one word for each cell of CELLS
+    clocked:FIELD:N     ClockedRNN with N iterations per timestep: clocked:brc:4
+    mru:FIELD           MRU with at most two stable branches, mru:FIELD:K with at most K: mru:simplified_brc
+
+FIELD is a name out of :data:`multistable.dynamics.FIELDS`, to which a program adds its own. The name says all that a
+cell is made of, so the configuration of a model describes such cells like any other.
+"""
+
+import re
+from typing import Any
+
+from multistable.dynamics.fields import FIELDS
+from multistable.layers.base import Recurrent
+from multistable.layers.bmru import BMRU
+from multistable.layers.brc import BRC, NBRC
+from multistable.layers.clocked import ClockedRNN
+from multistable.layers.hybrid import Hybrid
+from multistable.layers.hysteresis import HysteresisMRU
+from multistable.layers.lru import LRU
+from multistable.layers.mingru import MinGRU
+from multistable.layers.mru import MRU
+from multistable.layers.torch_rnn import GRU, LSTM
+
+__all__ = ["CELLS", "find_cell"]
+
+CELLS: dict[str, type[Recurrent]] = {
+    "bmru": BMRU,
+    "lru": LRU,
+    "hybrid": Hybrid,
+    "hysteresis": HysteresisMRU,
+    "brc": BRC,
+    "nbrc": NBRC,
+    "mingru": MinGRU,
+    "gru": GRU,
+    "lstm": LSTM,
+}
+"""Every cell that needs nothing but its sizes, by its name."""
+
+
+def find_cell(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
+    """The class that a name stands for, and the arguments that the name fixes.
+
+    >>> kind, options = find_cell("clocked:brc:4")
+    >>> kind.__name__, options["n_clock"]
+    ('ClockedRNN', 4)
+    """
+    if name in CELLS:
+        return CELLS[name], {}
+    match = re.fullmatch(r"(mru|clocked):(\w+)(?::([1-9]\d*))?", str(name))
+    if match is not None and match[2] in FIELDS:
+        field, number = FIELDS[match[2]](), match[3]
+        if match[1] == "mru":
+            return MRU, {"field": field, "max_branches": int(number or 2)}
+        if number is not None:
+            return ClockedRNN, {"field": field, "n_clock": int(number)}
+    raise ValueError(f"cells must be {names_in_words()}, got {name!r}")
+
+
+def names_in_words() -> str:
+    """What a name may be, for sentences that refuse another."""
+    return (
+        f"names out of {', '.join(CELLS)}, clocked:FIELD:N (N iterations per timestep), mru:FIELD or mru:FIELD:K (at "
+        f"most K branches) with FIELD out of {', '.join(FIELDS)}"
+    )

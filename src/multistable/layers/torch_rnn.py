@@ -1,0 +1,113 @@
+"""``torch.nn.GRU`` and ``torch.nn.LSTM`` with what the cells of this library have beyond them."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+
+from multistable.layers import sequences
+from multistable.layers.base import Recurrent
+
+__all__ = ["GRU", "LSTM"]
+
+
+class GRU(Recurrent):
+    """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline called like the other cells.
+
+    Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
+    torch's fast kernels know neither padding nor segments, so with ``lengths`` or ``reset`` each segment is cut out and
+    all of them run as one packed batch.
+
+    Attributes:
+        rnn_l[k], rnn_l[k]_reverse: the ``nn.GRU`` of each layer and direction.
+    """
+
+    kind: ClassVar[type[nn.GRU] | type[nn.LSTM]] = nn.GRU
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        self.make_layers(device, dtype)
+
+    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
+        rnn = self.kind(width, self.hidden_size, bias=self.bias, batch_first=self.batch_first, **empty)
+        self.add_module(f"rnn_l{layer}{suffix}", rnn)
+
+    def reset_layer(self, layer: int, suffix: str) -> None:
+        getattr(self, f"rnn_l{layer}{suffix}").reset_parameters()
+
+    def to_torch(self, h: Tensor) -> Any:
+        """A state ``[..., S]`` as torch's module wants it, with a first axis of 1."""
+        return h.unsqueeze(0).contiguous()
+
+    def from_torch(self, h_n: Any) -> Tensor:
+        """The inverse of :meth:`to_torch`."""
+        return h_n.squeeze(0)
+
+    def run(
+        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    ) -> tuple[Tensor, Tensor]:
+        rnn = getattr(self, f"rnn_l{layer}{suffix}")
+        h0 = x.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(x.dtype)
+        axes = (1 if self.batch_first else 0,) if suffix == "_reverse" else ()
+        if steps.lengths is None and steps.reset is None:
+            output, h_n = rnn(x.flip(axes), self.to_torch(h0))
+            return output.flip(axes), self.from_torch(h_n)
+        return self.run_segments(rnn, x, h0, steps, suffix == "_reverse")
+
+    def run_segments(
+        self, rnn: nn.RNNBase, x: Tensor, h0: Tensor, steps: sequences.Steps, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Each segment as a sequence of its own, all of them in one packed batch."""
+        x = self.layout(x)
+        h = x.new_zeros(*x.shape[:2], self.hidden_size)
+        segments = steps.segments(x.shape[1])
+        if not segments:  # nothing but padding
+            return self.layout(h), h0
+        turned = (lambda piece: piece.flip(0)) if reverse else (lambda piece: piece)
+        starts = [h0[s.sequence] if (s.last if reverse else s.enters) else torch.zeros_like(h0[0]) for s in segments]
+        packed = pack_sequence([turned(x[s.sequence, s.start : s.end]) for s in segments], enforce_sorted=False)
+        output, h_n = rnn(packed, self.to_torch(torch.stack(starts)))
+        pieces, states = [turned(piece) for piece in unpack_sequence(output)], self.from_torch(h_n)
+        valid = torch.ones_like(h[..., :1], dtype=torch.bool) if steps.valid is None else self.layout(steps.valid)
+        h = h.to(states.dtype).masked_scatter(valid, torch.cat(pieces))  # the pieces are all valid steps, in order
+        ends = [i for i, s in enumerate(segments) if s.last]
+        rows = torch.tensor([segments[i].sequence for i in ends], device=x.device)
+        return self.layout(h), h0.to(h.dtype).index_copy(0, rows, states[ends])
+
+    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        axis = -2 if self.batch_first else 0
+        output, h_n = getattr(self, f"rnn_l{layer}")(x.unsqueeze(axis), self.to_torch(h.to(x.dtype)))
+        return output.squeeze(axis), self.from_torch(h_n)
+
+    def layout(self, h: Tensor) -> Tensor:
+        """From the layout of the input to ``[B, T, ...]``, or back."""
+        return h if self.batch_first else h.transpose(0, 1)
+
+
+class LSTM(GRU):
+    """:class:`torch.nn.LSTM`, as :class:`GRU`; the state is one tensor, ``[..., 2N]``: h, then c."""
+
+    kind = nn.LSTM
+
+    @property
+    def state_size(self) -> int:
+        return 2 * self.hidden_size
+
+    def to_torch(self, h: Tensor) -> Any:
+        return tuple(part.unsqueeze(0).contiguous() for part in h.chunk(2, dim=-1))
+
+    def from_torch(self, h_n: Any) -> Tensor:
+        return torch.cat(h_n, dim=-1).squeeze(0)

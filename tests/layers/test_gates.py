@@ -1,0 +1,106 @@
+"""Gate statistics on layers whose gates are set by hand."""
+
+import math
+
+import pytest
+import torch
+
+from multistable import BMRU, GateStatistics, gate_statistics
+
+
+def thresholds(*betas, **options):
+    """A layer of one input whose units have the input as candidate and constant thresholds."""
+    rnn = BMRU(1, len(betas), **options)
+    with torch.no_grad():
+        for layer in range(rnn.num_layers):
+            for suffix in rnn.suffixes:
+                weight, bias, _ = rnn.parameters_of(layer, suffix)
+                weight.zero_()
+                weight[: len(betas), 0] = 1.0
+                bias.copy_(torch.tensor([0.0] * len(betas) + list(betas)))
+    return rnn
+
+
+X = torch.tensor([[0.0, 1.0, 2.0, 3.0], [0.0, 0.0, -4.0, 2.0]])[..., None]  # [B = 2, T = 4, 1]
+
+
+def test_gate_statistics_by_hand():
+    [s] = gate_statistics(thresholds(0.0, 1.0, -3.0, 9.0, batch_first=True), X)
+    assert isinstance(s, GateStatistics)
+    assert s.write_rate.tolist() == [1.0, 5 / 8, 2 / 8, 0.0]
+    assert s.hold_time.tolist() == pytest.approx([1.0, 8 / 5, 4.0, math.inf])
+    assert s.never.tolist() == [False, False, False, True]
+    assert s.always.tolist() == [True, False, False, False]
+    assert s.dead.tolist() == [True, False, False, True]
+    assert str(s) == "layer 0: writes at 46.9% of steps, 1 units never, 1 always"
+
+
+def test_gate_statistics_time_major_is_the_same():
+    [s] = gate_statistics(thresholds(0.0, 1.0, -3.0, 9.0), X.transpose(0, 1))
+    assert s.write_rate.tolist() == [1.0, 5 / 8, 2 / 8, 0.0]
+
+
+def test_gate_statistics_counts_valid_steps_only():
+    rnn = thresholds(0.0, 1.0, 3.0, 9.0, batch_first=True)
+    [s] = gate_statistics(rnn, X, lengths=torch.tensor([3, 2]))
+    assert s.write_rate.tolist() == pytest.approx([1.0, 2 / 5, 0.0, 0.0])
+    assert s.always.tolist() == [True, False, False, False]
+    with pytest.raises(ValueError, match="input has no valid timestep"):
+        gate_statistics(rnn, X, lengths=torch.tensor([0, 0]))
+
+
+def test_gate_statistics_of_layers_and_directions():
+    rnn = thresholds(0.5, 1.5, num_layers=2, bidirectional=True, batch_first=True)
+    statistics = gate_statistics(rnn, X)
+    assert [(s.layer, s.reverse) for s in statistics] == [(0, False), (0, True), (1, False), (1, True)]
+    assert str(statistics[1]).startswith("layer 0 reverse: ")
+    # The first layer's first unit: 0 before its first write at |x| >= 0.5, then +-1; the second layer reads it.
+    first = rnn.run(X, 0, "", None, _steps(rnn))[0][..., 0]
+    assert first.tolist() == [[0.0, 1.0, 1.0, 1.0], [0.0, 0.0, -1.0, 1.0]]
+    assert statistics[2].write_rate.tolist() == [5 / 8, 0.0]
+
+
+def _steps(rnn):
+    from multistable.layers.sequences import Steps
+
+    return Steps.of(X, rnn.batch_first, None, None)
+
+
+def test_gate_statistics_a_reset_changes_the_second_layer():
+    rnn = thresholds(0.5, 1.5, num_layers=2, batch_first=True)
+    reset = torch.zeros(2, 4, dtype=torch.bool)
+    x = torch.tensor([[1.0, 0.0, 0.0, 0.0]])[..., None]
+    kept, cut = (gate_statistics(rnn, x, reset=r)[1].write_rate[0].item() for r in (None, _mark(reset[:1], 2)))
+    assert (kept, cut) == (1.0, 0.5)
+
+
+def _mark(reset, t):
+    reset = reset.clone()
+    reset[:, t] = True
+    return reset
+
+
+def test_gate_statistics_nan_counts_as_a_write():
+    x = torch.tensor([[math.nan, 0.0]])[..., None]
+    [s] = gate_statistics(thresholds(1.0, batch_first=True), x)
+    assert s.write_rate.tolist() == [0.5]
+
+
+def test_gate_statistics_leaves_dropout_and_gradients_alone():
+    rnn = thresholds(0.5, 1.5, num_layers=2, dropout=0.9, batch_first=True)
+    first, second = gate_statistics(rnn, X), gate_statistics(rnn, X)
+    assert all(torch.equal(a.write_rate, b.write_rate) for a, b in zip(first, second, strict=True))
+    assert rnn.training
+    assert not first[0].write_rate.requires_grad
+
+
+def test_gate_statistics_a_state_changes_the_second_layer():
+    """Nothing is written in the first layer; the second one reads what it holds."""
+    rnn = thresholds(0.5, 1.5, num_layers=2, batch_first=True)
+    x, held = torch.zeros(1, 4, 1), torch.ones(2, 1, 2)
+    assert gate_statistics(rnn, x)[1].write_rate.tolist() == [0.0, 0.0]
+    assert gate_statistics(rnn, x, held)[1].write_rate.tolist() == [1.0, 0.0]
+    with pytest.raises(ValueError, match=r"hx must have shape \[2, 1, 2\]"):
+        gate_statistics(rnn, x, held[:1])
+    with pytest.raises(TypeError, match="hx must be one tensor, got list"):
+        gate_statistics(rnn, x, [0.0])

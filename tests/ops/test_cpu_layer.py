@@ -1,0 +1,307 @@
+"""The layer by tiles on the CPU (``ops/cpu_layer.py``) against one product and one scan: the tiles must not show.
+
+Given the same projection both scan to the same bits; the products of a tile and of the whole are compared as floats,
+in float64, where no gate of these inputs is near enough to its threshold to flip.
+"""
+
+import contextlib
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.export import Dim
+
+from multistable import BMRU
+from multistable.ops import bmru_layer, cpu_layer, memory
+from multistable.ops.memory import fresh
+from tolerances import assert_close, assert_same_bits
+
+SHAPES = [(3, 40), (40, 3), (1, 101), (2, 1)]
+TILE = 5 * 2 * 9 * 8  # bytes: 5 timesteps of 9 units in float64
+
+
+def run(rnn: BMRU, x: Tensor, hx: Tensor | None, **options: Tensor) -> list[Tensor]:
+    """Output, h_n and the gradients of everything."""
+    leaves = [y.clone().requires_grad_() for y in (x, hx) if y is not None]
+    output, h_n = rnn(*leaves, **options)
+    weights = [torch.linspace(1, 9, y.numel(), dtype=y.dtype).reshape(y.shape).cos() for y in (output, h_n)]
+    grads = torch.autograd.grad((output, h_n), [*leaves, *rnn.parameters()], weights)
+    return [output.detach(), h_n.detach(), *grads]
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(cpu_layer, "_TILE", TILE)
+    return monkeypatch
+
+
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_layer, "_TILE", 1 << 60)
+
+
+@pytest.mark.parametrize("with_lengths", [False, True], ids=["full", "lengths"])
+@pytest.mark.parametrize("with_reset", [False, True], ids=["no_reset", "reset"])
+@pytest.mark.parametrize("with_state", [False, True], ids=["no_state", "state"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no_bias", "bias"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_tiles_do_not_show(
+    small_tiles, shape, batch_first, bidirectional, bias, with_state, with_reset, with_lengths
+) -> None:
+    B, T = shape
+    rnn = BMRU(4, 9, 2, bias, batch_first, bidirectional=bidirectional, dtype=torch.float64)
+    x, reset = torch.randn(B, T, 4).double(), torch.rand(B, T) < 0.1
+    x, reset = (x, reset) if batch_first else (x.transpose(0, 1), reset.T)
+    hx = torch.randn(2 * (1 + bidirectional), B, 9).double() if with_state else None
+    options = {"reset": reset} if with_reset else {}
+    if with_lengths:
+        options["lengths"] = torch.randint(0, T + 1, (B,))
+    assert cpu_layer.fusible(x, rnn.weight_ih_l0, "auto") == (B * T > 5)
+    got = run(rnn, x, hx, **options)
+    with torch.no_grad():
+        for quiet, kept in zip(rnn(x, hx, **options), got[:2], strict=True):
+            assert torch.equal(quiet, kept)  # whether the projection is kept for a backward changes no bit
+    whole(small_tiles)
+    for actual, expected in zip(got, run(rnn, x, hx, **options), strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("chosen", [0, 1], ids=["h", "h_last"])
+def test_tiles_through_one_output(small_tiles, chosen) -> None:
+    """The gradient of the other output is absent, not zero; the input needs none."""
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+
+    def gradients() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(rnn(x)[chosen].cos().sum(), list(rnn.parameters()))
+
+    got = gradients()
+    whole(small_tiles)
+    for actual, expected in zip(got, gradients(), strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("frozen", ["weight_ih_l0", "bias_ih_l0", "alpha_l0"])
+def test_tiles_with_a_frozen_parameter(small_tiles, frozen) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    rnn.get_parameter(frozen).requires_grad_(False)
+    rnn(x)[0].sum().backward()
+    grads = {name: parameter.grad for name, parameter in rnn.named_parameters()}
+    assert grads.pop(frozen) is None
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in grads.values())
+
+
+def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
+    """Even with gradients enabled: the projection that a backward would need is the largest tensor of all."""
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    made = []
+    small_tiles.setattr(cpu_layer, "kept", lambda *args: made.append(fresh(*args)) or made[-1])
+    rnn(x)
+    assert [y.shape[-1] for y in made] == [9, 18]
+    made.clear()
+    rnn.requires_grad_(False)(x)
+    assert [y.shape[-1] for y in made] == [9]
+
+
+@pytest.fixture
+def long() -> tuple[BMRU, Tensor]:
+    """A layer and an input with a projection of 5 MiB, and states of less than what is kept; the memory of the first
+    step waits for the next, on Linux."""
+    memory._idle.clear()
+    rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 2560, 3)
+    rnn(x)[0].sum().backward()
+    return rnn, x
+
+
+def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The output and the projections that were saved for the backward, one per layer."""
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda y: saved.append(y) or y, lambda y: y):
+        output = rnn(x)[0]
+    return output, [y for y in saved if y.shape == (*x.shape[:2], 512)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.parametrize("fails", [False, True], ids=["step", "failure"])
+def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
+    rnn, x = long
+    [block] = memory._idle
+    output = rnn(x)[0]
+    assert memory._idle == []
+    if fails:
+        monkeypatch.setattr(cpu_layer._FusedBackward, "apply", lambda *args: 1 / 0)
+    with contextlib.suppress(ZeroDivisionError):
+        output.sum().backward()
+    del output
+    assert memory._idle == [block]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+def test_a_forward_that_fails_gives_its_memory_back(long, monkeypatch) -> None:
+    rnn, x = long
+    [block] = memory._idle
+    seen = []
+    monkeypatch.setattr(cpu_layer, "load", lambda backend: seen.append(len(memory._idle)) or 1 / 0)
+    with contextlib.suppress(ZeroDivisionError):
+        rnn(x)
+    assert seen == [0]
+    assert memory._idle == [block]
+
+
+def test_layers_have_projections_of_their_own(long) -> None:
+    x = long[1]
+    _, saved = projections(BMRU(3, 256, num_layers=3, batch_first=True), x)
+    assert len({y.data_ptr() for y in saved}) == 3
+
+
+def test_a_retained_graph_keeps_its_projection(long) -> None:
+    """Other steps run between its two backwards."""
+    rnn, x = long
+    output = rnn(x)[0]
+    first = torch.autograd.grad(output, list(rnn.parameters()), output.cos(), retain_graph=True)
+    for _ in range(2):
+        rnn(-x)[0].sum().backward()
+    for actual, expected in zip(torch.autograd.grad(output, list(rnn.parameters()), output.cos()), first, strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_a_saved_projection_stays_as_it_was(long) -> None:
+    """Also after the backward that has freed the graph, if a hook holds on to it."""
+    rnn, x = long
+    output, [proj] = projections(rnn, x)
+    before = proj.clone()
+    output.sum().backward()
+    for _ in range(2):
+        rnn(-x)[0].sum().backward()
+    assert torch.equal(proj, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+def test_outputs_and_gradients_stay_as_they_were() -> None:
+    """Their memory is kept, too, but for what comes when nobody holds them any more."""
+    memory._idle.clear()
+    rnn, held = BMRU(256, 256, batch_first=True), []
+    for _ in range(3):
+        x = torch.randn(1, 5120, 256, requires_grad=True)
+        output = rnn(x)[0]
+        held += [(y, y.clone()) for y in (output.detach(), *torch.autograd.grad(output, x, output.cos()))]
+    del output
+    assert all(torch.equal(now, then) for now, then in held)
+    where = {now.data_ptr() for now, _ in held}
+    assert len(where) == 6
+    held.clear()
+    assert rnn(x)[0].data_ptr() in where
+
+
+def large() -> tuple[BMRU, Tensor]:
+    """A layer and an input of several tiles, with an output of 8 MiB."""
+    return BMRU(16, 64), torch.randn(1024, 32, 16)
+
+
+@pytest.mark.parametrize("change", [torch.relu_, lambda y: y.add_(1), lambda y: y.detach_()])
+def test_large_outputs_can_be_changed_in_place(change) -> None:
+    """A view that a function of autograd returned could not."""
+    rnn, x = large()
+    output = rnn(x)[0]
+    expected = change(output.detach().clone())
+    assert torch.equal(change(output), expected)
+
+
+def test_another_default_device_does_not_matter() -> None:
+    rnn, x = large()
+    expected = rnn(x)[0]
+    with torch.device("meta"):
+        output = rnn(x)[0]
+    assert output.device.type == "cpu"
+    assert torch.equal(output, expected)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+def test_large_inputs_can_be_traced() -> None:
+    rnn, x = large()
+    traced = torch.jit.trace(rnn, (x,))
+    assert torch.equal(traced(-x)[0], rnn(-x)[0])
+
+
+def test_an_initial_state_that_is_still_to_be_negated() -> None:
+    rnn, x = large()
+    h0 = torch.randn(1, 32, 64, dtype=torch.complex64).conj().imag
+    assert h0.is_neg()
+    assert torch.equal(rnn(x, h0)[0], rnn(x, h0.resolve_neg())[0])
+
+
+def test_tiles_read_any_strides(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, batch_first=True, dtype=torch.float64), torch.randn(8, 30, 3).double().transpose(0, 2)[..., ::2]
+    assert torch.equal(rnn(x)[0], rnn(x.contiguous())[0])
+
+
+def test_tiles_of_full_size_give_the_bits_of_the_definition() -> None:
+    """float32, more timesteps than a tile of 4 MiB holds: the states of the loop on the same projection.
+
+    D = 1 and no bias: one product per number, which no order of summation can round differently.
+    """
+    rnn, x = BMRU(1, 256, bias=False, batch_first=True), torch.randn(1, 5000, 1)
+    assert cpu_layer.fusible(x, rnn.weight_ih_l0, "auto")
+    options = {"alpha_surr": 1.0, "reset": None, "reverse": False, "time_major": False, "backend": "reference"}
+    expected = bmru_layer(nn.functional.linear(x, rnn.weight_ih_l0), rnn.alpha_l0, None, **options)
+    for actual, wanted in zip(rnn(x), (expected[0], expected[1][None]), strict=True):
+        assert_same_bits(actual, wanted)
+
+
+def test_tiles_have_no_second_derivative(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double().requires_grad_()
+    (grad,) = torch.autograd.grad(rnn(x)[0].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["reference", "portable"])
+def test_other_backends_are_not_fused(small_tiles, backend) -> None:
+    weight = torch.zeros(18, 4)
+    assert cpu_layer.fusible(torch.zeros(9, 9, 4), weight, "cpu")
+    assert not cpu_layer.fusible(torch.zeros(9, 9, 4), weight, backend)
+
+
+def test_one_tile_is_not_fused(small_tiles) -> None:
+    """10 rows of 18 float32 fill it; sequences are counted as well as steps."""
+    weight = torch.zeros(18, 4)
+    assert not cpu_layer.fusible(torch.zeros(1, 10, 4), weight, "auto")
+    assert not cpu_layer.fusible(torch.zeros(2, 5, 4), weight, "auto")
+    assert cpu_layer.fusible(torch.zeros(1, 11, 4), weight, "auto")
+    assert cpu_layer.fusible(torch.zeros(4, 3, 4), weight, "auto")
+
+
+def test_what_the_function_does_not_know_is_not_fused(small_tiles) -> None:
+    """Half precision, mixed dtypes, autocast, transforms, fake and other tensors that are not on the CPU."""
+    x, weight = torch.zeros(9, 9, 4), torch.zeros(18, 4)
+    assert not cpu_layer.fusible(x.bfloat16(), weight.bfloat16(), "auto")
+    assert not cpu_layer.fusible(x, weight.double(), "auto")
+    assert not cpu_layer.fusible(x.to("meta"), weight.to("meta"), "auto")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not cpu_layer.fusible(x, weight, "auto")
+    seen = []
+    torch.func.grad(lambda y: seen.append(cpu_layer.fusible(y, weight, "auto")) or y.sum())(x)
+    assert seen == [False]
+
+
+def test_fake_tensors_are_not_fused(small_tiles) -> None:
+    with FakeTensorMode():
+        output, h_n = BMRU(4, 9)(torch.randn(50, 2, 4))
+    assert output.shape == (50, 2, 9)
+    assert h_n.shape == (1, 2, 9)
+
+
+def test_long_sequences_export(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    program = torch.export.export(rnn, (x,), dynamic_shapes={"input": {0: Dim("T"), 1: Dim("B")}}).module()
+    x = torch.randn(70, 3, 4).double()
+    assert_close(program(x)[0], rnn(x)[0])
+
+
+def test_long_sequences_compile(small_tiles) -> None:
+    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
+    compiled = torch.compile(rnn, fullgraph=True, dynamic=True, backend="aot_eager")
+    assert_close(compiled(x)[0], rnn(x)[0])
+    torch.compiler.reset()

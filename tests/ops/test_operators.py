@@ -1,0 +1,180 @@
+"""The operators as torch sees them: opcheck (schema, fake tensors, autograd, dynamic shapes) and second derivatives."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from backends import FAST
+from multistable import ops
+from multistable.ops.operators import call
+from nasty import bmru_inputs, latch_inputs
+
+every_fast_backend = pytest.mark.parametrize("backend", FAST)
+with_and_without_state = pytest.mark.parametrize("state", [True, False], ids=["h0-reset", "no-h0-no-reset"])
+
+
+def leaf(x):
+    return x.detach().clone().requires_grad_() if x is not None and x.is_floating_point() else x
+
+
+def bmru_arguments(backend, state):
+    x = bmru_inputs(torch.float32, "plain" if state else "nothing_but_input", shape=(2, 5, 3))
+    return [x["cand"], x["beta"], x["alpha"], x["h0"], x["reset"], 1.0, False, backend]
+
+
+def layer_arguments(backend, state, time_major):
+    cand, beta, *rest = bmru_arguments(backend, state)
+    proj = torch.cat([cand, beta], dim=-1)
+    return [proj.transpose(0, 1).contiguous() if time_major else proj, *rest[:-1], time_major, backend]
+
+
+def latch_arguments(backend, state, gate):
+    x = latch_inputs(torch.float32, "plain" if state else "nothing_but_input", shape=(2, 5, 3), gate=gate)
+    return [x["write"], x["value"], x["h0"], x["reset"], False, backend]
+
+
+def linear_arguments(backend, state, pairs, constant):
+    cand, beta, alpha, h0, reset, *_ = bmru_arguments(backend, state)
+    double = lambda x: None if x is None else torch.cat([x, x / 2], dim=-1) if pairs else x  # noqa: E731
+    return [double(alpha if constant else cand), double(beta), double(h0), reset, pairs, False, backend]
+
+
+OPERATORS = {
+    "bmru_scan": bmru_arguments,
+    "bmru_layer-batch_first": lambda backend, state: layer_arguments(backend, state, False),
+    "bmru_layer-time_major": lambda backend, state: layer_arguments(backend, state, True),
+    "latch_scan-boolean": lambda backend, state: latch_arguments(backend, state, "boolean"),
+    "latch_scan-float": lambda backend, state: latch_arguments(backend, state, "float"),
+    "linear_scan-real": lambda backend, state: linear_arguments(backend, state, False, False),
+    "linear_scan-constant": lambda backend, state: linear_arguments(backend, state, False, True),
+    "linear_scan-pairs": lambda backend, state: linear_arguments(backend, state, True, False),
+    "linear_scan-pairs-constant": lambda backend, state: linear_arguments(backend, state, True, True),
+}
+every_operator = pytest.mark.parametrize("operator", OPERATORS)
+
+
+def named(operator, suffix=""):
+    return getattr(torch.ops.multistable, operator.partition("-")[0] + suffix).default
+
+
+def backward_arguments(operator, arguments):
+    """Cotangents, what the forward saved, its options."""
+    h, h_last = named(operator)(*arguments)
+    name, (*tensors, reset) = (
+        operator.partition("-")[0],
+        [x for x in arguments if not isinstance(x, float | bool | str)],
+    )
+    options = [x for x in arguments if isinstance(x, float | bool | str)]
+    if name == "linear_scan":
+        del tensors[1]  # b is not saved
+    return [torch.randn_like(h), torch.randn_like(h_last), *tensors, reset, h, *options]
+
+
+@every_operator
+@every_fast_backend
+@with_and_without_state
+def test_opcheck(operator, backend, state):
+    arguments = OPERATORS[operator](backend, state)
+    torch.library.opcheck(named(operator), [leaf(x) if isinstance(x, torch.Tensor) else x for x in arguments])
+
+
+@every_operator
+@every_fast_backend
+@with_and_without_state
+def test_opcheck_backward(operator, backend, state):
+    arguments = backward_arguments(operator, OPERATORS[operator](backend, state))
+    torch.library.opcheck(named(operator, "_backward"), arguments)
+
+
+@every_operator
+@every_fast_backend
+@pytest.mark.parametrize("absent", [0, 1], ids=["grad_h", "grad_last"])
+def test_opcheck_backward_with_one_gradient_absent(operator, backend, absent):
+    arguments = backward_arguments(operator, OPERATORS[operator](backend, True))
+    arguments[absent] = None
+    torch.library.opcheck(named(operator, "_backward"), arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@every_fast_backend
+def test_second_derivative_is_refused(backend):
+    cand, beta, alpha = (leaf(x) for x in bmru_arguments(backend, True)[:3])
+    h = ops.bmru_scan(cand, beta, alpha, backend=backend)
+    (grad,) = torch.autograd.grad(h.sum(), cand, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"no second derivative; backend='reference' has"):
+        grad.sum().backward()
+
+
+def test_second_derivative_of_the_reference_exists():
+    """One step that holds: dL/dbeta = -alpha D(|cand| - |beta|), and d/dalpha of that."""
+    cand, beta = torch.full((1, 1, 1), 0.5).double(), torch.full((1, 1, 1), 1.0).double().requires_grad_()
+    alpha = torch.full((1,), 1.5).double().requires_grad_()
+    h = ops.bmru_scan(cand, beta, alpha, backend="reference")
+    (grad,) = torch.autograd.grad(h.sum(), beta, create_graph=True)
+    slope = 1 / (1 + (torch.pi * 0.5) ** 2)
+    assert grad.item() == pytest.approx(-1.5 * slope, rel=1e-12)
+    assert torch.autograd.grad(grad.sum(), alpha)[0].item() == pytest.approx(-slope, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["bmru_scan", "latch_scan", "linear_scan", "bmru_layer"])
+def test_meta_tensors_give_shapes_without_work(name):
+    arguments = next(a for key, make in OPERATORS.items() if key.startswith(name) for a in [make("auto", True)])
+    real = named(name)(*arguments)
+    meta = named(name)(*(x.to("meta") if isinstance(x, torch.Tensor) else x for x in arguments))
+    assert [x.shape for x in meta] == [x.shape for x in real]
+    assert [x.stride() for x in meta] == [x.stride() for x in real]
+
+
+class Watching(TorchFunctionMode):
+    """Notes the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_who_watches_sees_operators_and_the_same_numbers():
+    """Plain calls skip the dispatcher: the numbers and gradients must be those of the operator."""
+    proj = torch.randn(2, 9, 6, requires_grad=True)
+    alpha, weight = torch.rand(3, requires_grad=True), torch.randn(2, 9, 3)
+    args = proj, alpha, None, None, 1.0, False, False, "cpu"
+    plain = call("bmru_layer", *args)
+    with Watching() as watching:
+        watched = call("bmru_layer", *args)
+    assert any("bmru_layer" in name for name in watching.seen)
+    assert "direct" in plain[0].grad_fn.name()
+    assert "direct" not in watched[0].grad_fn.name()
+    for ours, theirs in zip(plain, watched, strict=True):
+        assert torch.equal(ours, theirs)
+    gradients = [torch.autograd.grad((h * weight).sum() + last.sum(), (proj, alpha)) for h, last in (plain, watched)]
+    for ours, theirs in zip(*gradients, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+class Noting(torch.Tensor):
+    """A kind of tensor that wants to see what is done with it."""
+
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(str(func))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_other_kinds_of_tensors_see_operators():
+    proj = torch.randn(2, 9, 6).as_subclass(Noting)
+    h, _ = call("bmru_layer", proj, torch.rand(3), None, None, 1.0, False, False, "cpu")
+    assert isinstance(h, Noting)
+    assert any("bmru_layer" in name for name in Noting.seen)
+
+
+def test_a_tensor_without_numbers_gives_shapes():
+    h, last = call("bmru_layer", torch.empty(2, 9, 6, device="meta"), torch.empty(3, device="meta"),
+                   None, None, 1.0, False, False, "cpu")  # fmt: skip
+    assert (h.shape, last.shape) == ((2, 9, 3), (2, 3))

@@ -1,0 +1,75 @@
+"""The operators of the GPU scans are associative: the interpreter scans in order and would not notice otherwise."""
+
+import os
+
+import pytest
+import torch
+
+if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
+    pytest.skip("no GPU; the interpreter runs in a process of its own", allow_module_level=True)
+
+import triton
+import triton.language as tl
+
+from multistable.ops.triton import latch, latch_backward, linear
+
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array")
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+
+
+@triton.jit
+def _both_orders(x, out, COMBINE: tl.constexpr, K: tl.constexpr, N: tl.constexpr):
+    """``(a b) c`` and ``a (b c)`` of an operator on K numbers; ``x [3, K, N]``, ``out [2, K, N]``."""
+    o_n = tl.arange(0, N)
+    a, b, c = (), (), ()
+    for k in tl.static_range(K):
+        a += (tl.load(x + k * N + o_n),)
+        b += (tl.load(x + (K + k) * N + o_n),)
+        c += (tl.load(x + (2 * K + k) * N + o_n),)
+    left = COMBINE(*COMBINE(*a, *b), *c)
+    right = COMBINE(*a, *COMBINE(*b, *c))
+    for k in tl.static_range(K):
+        tl.store(out + k * N + o_n, left[k])
+        tl.store(out + (K + k) * N + o_n, right[k])
+
+
+def both_orders(combine, x):
+    out = torch.empty(2, *x.shape[1:], dtype=x.dtype, device=x.device)
+    _both_orders[(1,)](x, out, COMBINE=combine, K=x.shape[1], N=x.shape[2])
+    return out
+
+
+def masked_words(K):
+    """Random words: even places are masks of whole fields, odd ones values."""
+    masks = torch.tensor([0, 0xFFFF, 0xFFFF0000 - 2**32, -1], dtype=torch.int32)
+    x = torch.randint(-(2**31), 2**31 - 1, (3, K, 64), dtype=torch.int32)
+    x[:, ::2] = masks[torch.randint(4, (3, K // 2, 64))]
+    return x.to(DEVICE)
+
+
+@pytest.mark.parametrize(("combine", "K"), [(latch._later, 2), (latch._append, 4)])
+def test_latch_operator(combine, K):
+    left, right = both_orders(combine, masked_words(K))
+    assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("combine", "K"),
+    [
+        (linear._join_real, 2),
+        (linear._append_real, 4),
+        (linear._join_complex, 4),
+        (linear._append_complex, 8),
+    ],
+)
+def test_linear_operator(combine, K):
+    left, right = both_orders(combine, torch.randn(3, K, 64, dtype=torch.float64, device=DEVICE))
+    torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("combine", "K"), [(latch_backward._join, 2), (latch_backward._append, 4)])
+def test_gradient_operator(combine, K):
+    x = torch.randint(-8, 8, (3, K, 64), dtype=torch.int32)  # sums of small integers are exact
+    x[:, ::2] = -torch.randint(2, (3, K // 2, 64), dtype=torch.int32)  # masks
+    left, right = both_orders(combine, x.to(DEVICE))
+    assert torch.equal(left, right)
