@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from cell_names import NAMES
-from multistable.layers import Recurrent, find_cell
+from layer_names import NAMES
+from multistable.layers import Recurrent, find_layer
 
 B, T, D, N = 3, 9, 4, 6
 TOLERANCE = 1e-12
@@ -20,7 +20,7 @@ def name(request) -> str:
 
 def make(name: str, **options) -> Recurrent:
     torch.manual_seed(0)
-    kind, fixed = find_cell(name)
+    kind, fixed = find_layer(name)
     sizes = {"input_size": D, "hidden_size": N, "num_layers": 2, "batch_first": True, "dtype": torch.float64}
     cell = kind(**sizes | fixed | options)
     with torch.no_grad():  # no parameter at a value that hides a mistake, such as 0 or 1

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import multistable
-from cell_names import NAMES
+from layer_names import NAMES
 from multistable import ClockedRNN, ModelConfig, build_model
 from multistable.dynamics import FIELDS, damped, simplified_brc
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cell_names import NAMES
 from hub_server import hub_server
+from layer_names import NAMES
 from multistable import ModelConfig, SequenceModel, build_model
 from multistable.models import PositionConfig, files
 

@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 
-from cell_names import NAMES
+from layer_names import NAMES
 from multistable import ModelConfig, SequenceModel, build_model
-from multistable.layers import CELLS
+from multistable.layers import LAYERS
 from multistable.models import LRUConfig, PositionConfig
 from multistable.models.block import Timesteps
 from multistable.models.build import build_cell
@@ -415,7 +415,7 @@ def test_bad_configs_are_named(changes, message):
         ModelConfig.from_dict({"d_output": 1})
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", LAYERS)
 def test_every_cell_gets_the_options_it_takes(name):
     """Of those in the configuration: a cell that takes one and does not get it would train with its default."""
     ring = LRUConfig(r_min=0.25, r_max=0.5, theta_max=0.75)
@@ -428,5 +428,5 @@ def test_every_cell_gets_the_options_it_takes(name):
     for option, value in offered.items():
         found = [getattr(part, option) for part in parts if hasattr(part, option)]
         assert found == [value] * len(found), option
-        assert bool(found) == (option in inspect.signature(CELLS[name]).parameters), option
+        assert bool(found) == (option in inspect.signature(LAYERS[name]).parameters), option
     assert cell.input_size == 8 + (6 if cell.takes_position else 0)

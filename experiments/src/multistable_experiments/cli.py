@@ -19,8 +19,8 @@ need("typer", "rich", "safetensors")
 import typer  # noqa: E402
 from rich.console import Console  # noqa: E402
 
+from multistable_experiments.errors import exit_on_error  # noqa: E402
 from multistable_experiments.files import check_writable  # noqa: E402
-from multistable_experiments.one_sentence import one_sentence  # noqa: E402
 from multistable_experiments.paper.command import claims, figure, report, reproduce  # noqa: E402
 from multistable_experiments.tasks.pathfinder import command as pathfinder  # noqa: E402
 from multistable_experiments.training.command import train  # noqa: E402
@@ -53,7 +53,7 @@ def demo(
     need("matplotlib")
     from multistable_experiments.demo import run
 
-    with one_sentence(goes_on_in=folder):
+    with exit_on_error(resume_from=folder):
         run(folder, seed=seed, console=console)
 
 
@@ -102,7 +102,7 @@ def bench(
     name = torch.cuda.get_device_name() if device == "cuda" else "this CPU"
     file = name.lower().replace(" ", "-") if device == "cuda" else device
     out = out or Path("experiments", "benchmarks", "results", f"{file}.json")
-    with one_sentence():
+    with exit_on_error():
         check_writable("--out", out)  # to fail now, and not after eight minutes of measuring
         rows = import_module(f"multistable_experiments.bench.{device}").rows
         run(rows(), name, out, console)

@@ -16,7 +16,7 @@ from multistable_experiments.paper.claims import CLAIMS, table
 from multistable_experiments.paper.command import claims as command
 from multistable_experiments.paper.experiments import plan
 from multistable_experiments.paper.store import Record
-from multistable_experiments.training.stepper import autocast
+from multistable_experiments.training.step import autocast
 from paper_records import SCORES, STREAMS, pathfinder_score, records
 
 TRAINED = {claim.id: claim for claim in CLAIMS if claim.trained}

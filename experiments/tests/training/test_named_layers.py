@@ -8,7 +8,7 @@ import torch
 
 from multistable import MRU, ClockedRNN, ModelConfig, SequenceModel, build_model
 from multistable.dynamics import FIELDS, Field
-from multistable.layers import CELLS, find_cell
+from multistable.layers import LAYERS, find_layer
 from multistable_experiments.training import Run, train_run
 from training_runs import QUIET, hold_bit_run
 
@@ -20,7 +20,7 @@ def config(*cells: str) -> ModelConfig:
 
 
 def test_names_fix_field_and_number():
-    kind, options = find_cell("clocked:brc:12")
+    kind, options = find_layer("clocked:brc:12")
     assert kind is ClockedRNN
     assert options["n_clock"] == 12
     assert list(options["field"].constants) == ["w_a", "w_c"]
@@ -30,7 +30,7 @@ def test_names_fix_field_and_number():
     assert isinstance(two, MRU)
     assert isinstance(three, MRU)
     assert (clocked.n_clock, two.max_branches, three.max_branches) == (4, 2, 3)
-    assert all(find_cell(name) == (kind, {}) for name, kind in CELLS.items())
+    assert all(find_layer(name) == (kind, {}) for name, kind in LAYERS.items())
 
 
 def test_surrogate_of_the_configuration_reaches_an_mru():

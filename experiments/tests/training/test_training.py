@@ -19,7 +19,7 @@ from multistable_experiments.training.loop import Training, worth_compiling
 from multistable_experiments.training.optim import build_optimizer
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import folder_of
-from multistable_experiments.training.stepper import Stepper, compile_anew
+from multistable_experiments.training.step import Stepper, compile_anew
 from multistable_experiments.training.trained import evaluate_lengths, load_trained
 from training_runs import FAST, QUIET, copy_first_run, hold_bit_run, numbers
 

@@ -10,7 +10,7 @@ from multistable_experiments.training import NonFiniteLossError, Schedule, train
 from multistable_experiments.training.evaluate import Evaluator
 from multistable_experiments.training.optim import build_optimizer
 from multistable_experiments.training.processes import Processes
-from multistable_experiments.training.stepper import Stepper, autocast, compile_anew
+from multistable_experiments.training.step import Stepper, autocast, compile_anew
 from training_runs import QUIET, copy_first_run, hold_bit_run, numbers
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -9,14 +9,14 @@ from multistable.layers.hysteresis import HysteresisMRU
 from multistable.layers.lru import LRU
 from multistable.layers.mingru import MinGRU
 from multistable.layers.mru import MRU
-from multistable.layers.registry import CELLS, find_cell
+from multistable.layers.registry import LAYERS, find_layer
 from multistable.layers.torch_rnn import GRU, LSTM
 
 __all__ = [
     "BMRU",
     "BMRUCell",
     "BRC",
-    "CELLS",
+    "LAYERS",
     "ClockedRNN",
     "GRU",
     "Hybrid",
@@ -27,5 +27,5 @@ __all__ = [
     "MinGRU",
     "NBRC",
     "Recurrent",
-    "find_cell",
+    "find_layer",
 ]

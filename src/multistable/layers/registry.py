@@ -1,6 +1,6 @@
 """Cells by name: a model is a tuple of such names, one per block.
 
-    bmru, lru, ...      one word for each cell of CELLS
+    bmru, lru, ...      one word for each cell of LAYERS
     clocked:FIELD:N     ClockedRNN with N iterations per timestep: clocked:brc:4
     mru:FIELD           MRU with at most two stable branches, mru:FIELD:K with at most K: mru:simplified_brc
 
@@ -23,9 +23,9 @@ from multistable.layers.mingru import MinGRU
 from multistable.layers.mru import MRU
 from multistable.layers.torch_rnn import GRU, LSTM
 
-__all__ = ["CELLS", "find_cell"]
+__all__ = ["LAYERS", "find_layer"]
 
-CELLS: dict[str, type[Recurrent]] = {
+LAYERS: dict[str, type[Recurrent]] = {
     "bmru": BMRU,
     "lru": LRU,
     "hybrid": Hybrid,
@@ -39,15 +39,15 @@ CELLS: dict[str, type[Recurrent]] = {
 """Every cell that needs nothing but its sizes, by its name."""
 
 
-def find_cell(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
+def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
     """The class that a name stands for, and the arguments that the name fixes.
 
-    >>> kind, options = find_cell("clocked:brc:4")
+    >>> kind, options = find_layer("clocked:brc:4")
     >>> kind.__name__, options["n_clock"]
     ('ClockedRNN', 4)
     """
-    if name in CELLS:
-        return CELLS[name], {}
+    if name in LAYERS:
+        return LAYERS[name], {}
     match = re.fullmatch(r"(mru|clocked):(\w+)(?::([1-9]\d*))?", str(name))
     if match is not None and match[2] in FIELDS:
         field, number = FIELDS[match[2]](), match[3]
@@ -61,6 +61,6 @@ def find_cell(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
 def names_in_words() -> str:
     """What a name may be, for sentences that refuse another."""
     return (
-        f"names out of {', '.join(CELLS)}, clocked:FIELD:N (N iterations per timestep), mru:FIELD or mru:FIELD:K (at "
+        f"names out of {', '.join(LAYERS)}, clocked:FIELD:N (N iterations per timestep), mru:FIELD or mru:FIELD:K (at "
         f"most K branches) with FIELD out of {', '.join(FIELDS)}"
     )

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from multistable.layers import BMRU, Recurrent, find_cell
+from multistable.layers import BMRU, Recurrent, find_layer
 from multistable.models.block import Block, ReadOut
 from multistable.models.config import ModelConfig, PositionConfig
 from multistable.models.norm import BatchNorm
@@ -82,7 +82,7 @@ def spread(N: int, T: int) -> Tensor:
 
 def build_cell(name: str, config: ModelConfig) -> Recurrent:
     """A cell of one layer that reads ``H`` features and, behind them, the position if it takes one."""
-    kind, options = find_cell(name)
+    kind, options = find_layer(name)
     position = config.position
     P = position.dim if position is not None and (position.everywhere or kind.takes_position) else 0
     apart = 0 if position is None or position.everywhere else P

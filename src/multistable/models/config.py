@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from multistable.layers.registry import find_cell, names_in_words
+from multistable.layers.registry import find_layer, names_in_words
 from multistable.ops.checks import check_sizes
 
 __all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
@@ -96,7 +96,7 @@ class ModelConfig:
         if not self.cells:
             raise ValueError(f"cells must be {names_in_words()}, one per block, got none")
         for name in self.cells:
-            find_cell(name)  # refuses a name that stands for nothing
+            find_layer(name)  # refuses a name that stands for nothing
         check_sizes(1, d_input=self.d_input, d_output=self.d_output, d_model=self.d_model, d_state=self.d_state)
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")

@@ -139,10 +139,10 @@ def layer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
 def training_rows() -> Iterator[Row]:
     """A whole training step of the paper's model as a CUDA graph, optimiser included, in timesteps per second."""
     from multistable.models import ModelConfig, PositionConfig, build_model
-    from multistable_experiments.training.config import Decay
     from multistable_experiments.training.optim import build_optimizer
     from multistable_experiments.training.processes import Processes
-    from multistable_experiments.training.stepper import Stepper
+    from multistable_experiments.training.run import Decay
+    from multistable_experiments.training.step import Stepper
 
     task, samples = _Pixels(), _Pixels.random(1024)
     alone = Processes(torch.device("cuda"))

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from multistable_experiments.errors import exit_on_error
 from multistable_experiments.files import whole_file
-from multistable_experiments.one_sentence import one_sentence
 from multistable_experiments.paper import store
 from multistable_experiments.paper.experiments import FIGURES as EXPERIMENTS
 from multistable_experiments.paper.store import Record
@@ -68,7 +68,7 @@ def reproduce(
     from multistable_experiments.paper import reproduce as compute
     from multistable_experiments.training import Options
 
-    with one_sentence(goes_on_in=out):
+    with exit_on_error(resume_from=out):
         seconds = compute.parse_duration(budget) if budget else None
         summary = compute.reproduce(
             figures or None, scale, seeds, seconds, out, results, Options(device), say=typer.echo
@@ -86,14 +86,14 @@ def figure(
 
     Figures of trained models show what results there are, and say what is missing.
     """
-    with one_sentence():
+    with exit_on_error():
         from multistable_experiments.paper.figures import (
             PICTURES,  # matplotlib takes a second to load, and may be missing
         )
 
     if name != "all" and name not in PICTURES:
         raise typer.BadParameter(f"name must be 'all' or one of {', '.join(PICTURES)}, got {name!r}")
-    with one_sentence():
+    with exit_on_error():
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
         for each in PICTURES if name == "all" else [name]:
@@ -120,7 +120,7 @@ def claims(
     from multistable_experiments.paper.claims import measure
     from multistable_experiments.paper.claims.table import show
 
-    with one_sentence():
+    with exit_on_error():
         records = current_records(results, scale)
     with Console(stderr=True).status("") as status:
         measured = measure(records, lambda claim: status.update(claim.id))
@@ -138,7 +138,7 @@ def report(
     from rich.console import Console
 
     console = Console(stderr=True)
-    with one_sentence(), console.status("") as status:
+    with exit_on_error(), console.status("") as status:
         from multistable_experiments.paper.report import write  # matplotlib may be missing
 
         path = write(current_records(results, scale), out, scale, lambda words: status.update(words))

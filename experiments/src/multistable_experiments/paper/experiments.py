@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from multistable.models import PositionConfig
 from multistable_experiments.tasks import MNIST, CopyFirst, Pathfinder
-from multistable_experiments.training.config import Decay, Precision, Run
 from multistable_experiments.training.presets import SCALES, SHORT, Preset, Scale, make_run, preset
+from multistable_experiments.training.run import Decay, Precision, Run
 
 __all__ = [
     "DEPTHS",

@@ -14,9 +14,9 @@ from typing import Any
 from multistable_experiments.files import UNREADABLE, read_json, write_atomically
 from multistable_experiments.paper.experiments import Experiment, TestAt, plan
 from multistable_experiments.paper.overwrites import OF_BMRU, is_whole
-from multistable_experiments.training.config import Run
 from multistable_experiments.training.presets import Scale
 from multistable_experiments.training.results import check_machine, check_numbers
+from multistable_experiments.training.run import Run
 
 __all__ = ["Record", "load", "outdated", "path_of", "read", "summarise", "write"]
 

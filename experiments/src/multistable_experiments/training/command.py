@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 import typer
 
 from multistable.dynamics import FIELDS
-from multistable.layers import CELLS
-from multistable_experiments.one_sentence import one_sentence
+from multistable.layers import LAYERS
+from multistable_experiments.errors import exit_on_error
 from multistable_experiments.tasks import TASKS, Task
-from multistable_experiments.training.config import Decay, Run
 from multistable_experiments.training.evaluate import streamed
 from multistable_experiments.training.loop import Options, train_run
 from multistable_experiments.training.presets import Preset, Scale, make_run, preset
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.run import Decay, Run
 from multistable_experiments.training.trained import evaluate_lengths
 
 __all__ = ["train"]
@@ -28,7 +28,7 @@ TASK_HELP = (
     "joins two dots (make the images with 'multistable data pathfinder')."
 )
 CELL_HELP = (
-    f"The recurrent cell: {', '.join(CELLS)}; clocked:FIELD:N or mru:FIELD with FIELD out of {', '.join(FIELDS)}. "
+    f"The recurrent cell: {', '.join(LAYERS)}; clocked:FIELD:N or mru:FIELD with FIELD out of {', '.join(FIELDS)}. "
     "Several names separated by commas are one per block: 'lru,lru,bmru'."
 )
 SCALE_HELP = (
@@ -51,7 +51,7 @@ def train(
     scale: Annotated[Scale, typer.Option(help=SCALE_HELP)] = "small",
     seed: Annotated[int, typer.Option(help="Weights, data, order and dropout follow from it.")] = 0,
     out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("runs"),
-    cell: Annotated[str, model_option(help=CELL_HELP, autocompletion=lambda: list(CELLS))] = "bmru",
+    cell: Annotated[str, model_option(help=CELL_HELP, autocompletion=lambda: list(LAYERS))] = "bmru",
     blocks: Annotated[int | None, model_option(help="Number of recurrent blocks.")] = None,
     d_model: Annotated[int | None, model_option(help="Width of the network between cells.")] = None,
     d_state: Annotated[int | None, model_option(help="Units per cell; a hybrid has half of each kind.")] = None,
@@ -95,7 +95,7 @@ def train(
     sizes = {"blocks": blocks, "d_model": d_model, "d_state": d_state, "epochs": epochs, "batch_size": batch_size}
     settings = {"length": length, "noise": noise, "black_pixels": black_pixels, "permuted": permuted, "level": level}
     settings |= {"source": source, "rule": rule, "images": images}
-    with one_sentence(goes_on_in=out):
+    with exit_on_error(resume_from=out):
         chosen = adjust(preset(task, scale), sizes, settings, learning_rate)
         cells = cell_names(cell, chosen.blocks, blocks)
         processes = Processes.join(device)

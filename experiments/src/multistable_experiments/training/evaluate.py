@@ -11,9 +11,9 @@ from torch import Tensor
 from multistable.models import ModelState, SequenceModel
 from multistable.ops.checks import check_sizes
 from multistable_experiments.tasks import Samples, Streamed, Task
-from multistable_experiments.training.config import Precision
 from multistable_experiments.training.processes import Processes
-from multistable_experiments.training.stepper import autocast, warm_up
+from multistable_experiments.training.run import Precision
+from multistable_experiments.training.step import autocast, warm_up
 
 __all__ = ["Evaluation", "Evaluator", "ahead", "evaluate_stream", "read_piece", "streamed"]
 

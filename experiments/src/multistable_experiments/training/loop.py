@@ -18,14 +18,14 @@ from multistable_experiments.machine import describe, source_commit
 from multistable_experiments.tasks import Samples
 from multistable_experiments.tasks.seeds import derive, generator
 from multistable_experiments.training import checkpoint, results
-from multistable_experiments.training.config import Run
 from multistable_experiments.training.diagnose import first_bad_layer
 from multistable_experiments.training.evaluate import Evaluator
 from multistable_experiments.training.interrupts import Interrupts, remember_interrupts
 from multistable_experiments.training.optim import build_optimizer, optimizer_tensors
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.progress import Silent, progress
-from multistable_experiments.training.stepper import Stepper, autocast
+from multistable_experiments.training.run import Run
+from multistable_experiments.training.step import Stepper, autocast
 
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 

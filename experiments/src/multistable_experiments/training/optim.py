@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.models import SequenceModel
-from multistable_experiments.training.config import Decay
+from multistable_experiments.training.run import Decay
 
 __all__ = ["build_optimizer", "decay_groups", "set_rate"]
 

@@ -4,10 +4,10 @@ import inspect
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from multistable.layers.registry import find_cell
+from multistable.layers.registry import find_layer
 from multistable.models import ModelConfig, PositionConfig
 from multistable_experiments.tasks import MNIST, CopyFirst, HoldBit, Pathfinder, Task
-from multistable_experiments.training.config import Run, Schedule
+from multistable_experiments.training.run import Run, Schedule
 
 __all__ = ["SCALES", "Preset", "Scale", "make_run", "preset"]
 
@@ -99,4 +99,4 @@ def make_run(chosen: Preset, cells: tuple[str, ...], dropout: float = 0.0, **cha
 
 
 def has_thresholds(name: str) -> bool:
-    return "beta_bias" in inspect.signature(find_cell(name)[0]).parameters
+    return "beta_bias" in inspect.signature(find_layer(name)[0]).parameters

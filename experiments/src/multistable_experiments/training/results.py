@@ -7,7 +7,7 @@ from typing import Any
 
 from multistable_experiments.files import read_json, write_atomically
 from multistable_experiments.training.checkpoint import CheckpointError, damage_named
-from multistable_experiments.training.config import Run
+from multistable_experiments.training.run import Run
 
 __all__ = ["check_machine", "check_numbers", "folder_of", "note", "read", "write"]
 

@@ -9,8 +9,8 @@ import torch
 from multistable.models import SequenceModel, build_model
 from multistable_experiments.tasks import Task
 from multistable_experiments.training import checkpoint
-from multistable_experiments.training.config import Run
 from multistable_experiments.training.evaluate import evaluate_stream
+from multistable_experiments.training.run import Run
 
 __all__ = ["evaluate_lengths", "load_trained"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from multistable_experiments.one_sentence import one_sentence
+from multistable_experiments.errors import exit_on_error
 from multistable_experiments.tasks.pathfinder.settings import settings
 from multistable_experiments.tasks.pathfinder.task import PAPER_MEAN, PAPER_STD, Pathfinder, compact_file, moments
 
@@ -42,7 +42,7 @@ def generate(
 ) -> None:
     """Draw Pathfinder images. Stop it when you like: the same command goes on where it stopped."""
     out = out or compact_file(level, size)
-    with one_sentence(goes_on_in=out.parent):
+    with exit_on_error(resume_from=out.parent):
         from multistable_experiments.tasks.pathfinder.compact import Origin
         from multistable_experiments.tasks.pathfinder.produce import produce, store_for  # pillow may be missing
 
@@ -70,7 +70,7 @@ def show(
     """Draw a sheet of Pathfinder images with their labels, and say how bright they are."""
     import torch
 
-    with one_sentence():
+    with exit_on_error():
         from multistable_experiments.tasks.pathfinder.sheet import write_sheet  # pillow may be missing
 
         images, labels = _images(level, source, count, size, seed)

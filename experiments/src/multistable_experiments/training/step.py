@@ -7,9 +7,9 @@ from torch import Tensor
 
 from multistable.models import SequenceModel
 from multistable_experiments.tasks import Samples, Task
-from multistable_experiments.training.config import Precision
 from multistable_experiments.training.optim import set_rate
 from multistable_experiments.training.processes import Processes
+from multistable_experiments.training.run import Precision
 
 __all__ = ["Stepper", "autocast", "warm_up"]
 

@@ -1,4 +1,4 @@
-"""``one_sentence``: mistakes become a sentence and exit code 1, interrupts say how to go on, faults stay tracebacks."""
+"""``exit_on_error``: expected errors become one line and exit code 1, interrupts say how to resume."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 import typer
 
-from multistable_experiments.one_sentence import one_sentence
+from multistable_experiments.errors import exit_on_error
 from multistable_experiments.tasks.idx import DataError
 from multistable_experiments.training import NonFiniteLossError
 from multistable_experiments.training.checkpoint import CheckpointError
@@ -16,14 +16,14 @@ MISTAKES = [ValueError, FileNotFoundError, ImportError, DataError, CheckpointErr
 
 @pytest.mark.parametrize("kind", [*MISTAKES, torch.OutOfMemoryError])
 def test_a_mistake_is_a_sentence(kind, capsys):
-    with pytest.raises(typer.Exit) as leave, one_sentence():
+    with pytest.raises(typer.Exit) as leave, exit_on_error():
         raise kind("size must be 3, got 4")
     assert leave.value.exit_code == 1
     assert capsys.readouterr().err == "error: size must be 3, got 4\n"
 
 
 def test_a_missing_package_says_how_to_get_it(capsys):
-    with pytest.raises(typer.Exit), one_sentence():
+    with pytest.raises(typer.Exit), exit_on_error():
         import package_that_nobody_has.part  # noqa: F401  # pyright: ignore[reportMissingImports]
     assert capsys.readouterr().err == (
         "error: this needs package_that_nobody_has: pip install 'multistable[experiments]'\n"
@@ -38,21 +38,21 @@ def test_a_file_is_named_without_numbers(tmp_path, capsys):
         (lambda: (path.touch(), path.mkdir(exist_ok=True)), f"{path} is a file, where a folder is needed"),
         ((path / "inner").mkdir, f"{path / 'inner'} leads through a file, where a folder is needed"),
     ]:
-        with pytest.raises(typer.Exit), one_sentence():
+        with pytest.raises(typer.Exit), exit_on_error():
             use()
         assert capsys.readouterr().err == f"error: {message}\n"
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, TypeError, KeyError])
 def test_a_fault_of_the_library_keeps_its_traceback(kind):
-    with pytest.raises(kind), one_sentence():
+    with pytest.raises(kind), exit_on_error():
         raise kind("size")
 
 
 def test_an_interrupt_says_where_it_goes_on(capsys):
-    with pytest.raises(typer.Exit) as leave, one_sentence(goes_on_in=Path("runs")):
+    with pytest.raises(typer.Exit) as leave, exit_on_error(resume_from=Path("runs")):
         raise KeyboardInterrupt
     assert leave.value.exit_code == 130
     assert capsys.readouterr().err == "stopped; the same command goes on from what is in runs\n"
-    with pytest.raises(KeyboardInterrupt), one_sentence():
+    with pytest.raises(KeyboardInterrupt), exit_on_error():
         raise KeyboardInterrupt

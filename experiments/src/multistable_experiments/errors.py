@@ -11,13 +11,13 @@ from multistable_experiments.tasks.idx import DataError
 from multistable_experiments.training.checkpoint import CheckpointError
 from multistable_experiments.training.loop import NonFiniteLossError
 
-__all__ = ["one_sentence"]
+__all__ = ["exit_on_error"]
 
 # Other kinds are faults of this library: their traceback is wanted.
 MISTAKES = (ValueError, OSError, ImportError, DataError, CheckpointError, NonFiniteLossError, torch.OutOfMemoryError)
 
 
-def words_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """The message of a mistake; for a missing package and for a file in words of our own, without error numbers."""
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = {"PIL": "pillow"}.get(name := error.name.partition(".")[0], name)
@@ -34,18 +34,18 @@ def words_of(error: Exception) -> str:
 
 
 @contextmanager
-def one_sentence(goes_on_in: Path | None = None) -> Iterator[None]:
+def exit_on_error(resume_from: Path | None = None) -> Iterator[None]:
     """What is wrong with an argument, a file or a run becomes ``error: ...`` and exit code 1.
 
-    ``goes_on_in`` is the folder from which the same command goes on: an interrupt then says so, with exit code 130.
+    ``resume_from`` is the folder from which the same command goes on: an interrupt then says so, with exit code 130.
     """
     try:
         yield
     except MISTAKES as error:
-        typer.secho(f"error: {words_of(error)}", fg="red", err=True)
+        typer.secho(f"error: {message_of(error)}", fg="red", err=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt as stop:
-        if goes_on_in is None:
+        if resume_from is None:
             raise
-        typer.echo(f"stopped; the same command goes on from what is in {goes_on_in}", err=True)
+        typer.echo(f"stopped; the same command goes on from what is in {resume_from}", err=True)
         raise typer.Exit(130) from stop
