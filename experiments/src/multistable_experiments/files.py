@@ -1,5 +1,6 @@
 """Folders that appear whole or not at all, locks, and JSON files."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,16 +11,21 @@ from typing import Any
 
 from multistable.models.atomic import file_named, part_of, whole_file, write_atomically
 from multistable.models.files import UNREADABLE
+from multistable.models.tensors import DamagedFileError
 
 __all__ = [
     "UNREADABLE",
+    "DamagedFileError",
     "check_writable",
+    "checksum",
     "file_named",
     "locked",
+    "parse_json",
     "read_json",
     "whole_file",
     "whole_folder",
     "write_atomically",
+    "write_json",
 ]
 
 
@@ -74,6 +80,34 @@ def locked(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def read_json(path: Path) -> Any:
-    """What a JSON file holds, or one of ``UNREADABLE``."""
+def parse_json(path: Path) -> Any:
+    """The content of a JSON file without a checksum, or one of ``UNREADABLE``."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write ``values``, a line per entry, with a checksum of them all as the last entry."""
+    entries = values | {"checksum": checksum(values)}
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in entries.items())
+    write_atomically(path, f"{{\n{lines}\n}}\n".encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_json` wrote; raise if the file is not JSON, or if its checksum does not match."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        expected = values.pop("checksum")
+    except UNREADABLE as error:
+        raise DamagedFileError(f"{path} is truncated or corrupt: {error!r}") from error
+    if expected != checksum(values):
+        raise DamagedFileError(f"{path} is corrupt or was edited: its content does not match its checksum")
+    return values
+
+
+def checksum(values: dict[str, Any]) -> str:
+    """A checksum of values that JSON can hold, whatever the order of their names.
+
+    >>> checksum({"a": 1, "b": [0.5]}) == checksum({"b": [0.5], "a": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

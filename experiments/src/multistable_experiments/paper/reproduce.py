@@ -16,7 +16,7 @@ import torch
 from multistable.models import SequenceModel
 from multistable.models.files import WEIGHTS
 from multistable.ops.checks import check_sizes
-from multistable_experiments.files import check_writable, read_json, write_atomically
+from multistable_experiments.files import check_writable, parse_json, write_atomically
 from multistable_experiments.paper import store
 from multistable_experiments.paper.bookmark import Bookmark
 from multistable_experiments.paper.experiments import Experiment, plan
@@ -262,7 +262,7 @@ def read_tests(path: Path, metric: str) -> dict[tuple[int, float, int], dict[str
     if not path.exists():
         return {}
     with damage_named(path):
-        tests = read_json(path)
+        tests = parse_json(path)
         for i, test in enumerate(tests):
             check_numbers(f"[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
         return {(test["length"], test["noise"], test["samples"]): test for test in tests}

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from multistable_experiments.files import UNREADABLE, read_json, write_atomically
+from multistable_experiments.files import UNREADABLE, parse_json, write_atomically
 from multistable_experiments.paper.experiments import Experiment, TestAt, plan
 from multistable_experiments.paper.overwrites import OF_BMRU, is_whole
 from multistable_experiments.training.presets import Scale
@@ -91,7 +91,7 @@ def write(results: Path | str, record: Record) -> Path:
 
 def read(path: Path) -> Record:
     try:
-        values = read_json(path)
+        values = parse_json(path)
         if not isinstance(values, dict):
             raise TypeError(f"it must hold an object, got {type(values).__name__}")
         run = Run.from_dict(values.pop("run"))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from multistable_experiments.files import read_json, write_atomically
+from multistable_experiments.files import parse_json, write_atomically
 from multistable_experiments.training.checkpoint import CheckpointError, damage_named
 from multistable_experiments.training.run import Run
 
@@ -28,7 +28,7 @@ def note(folder: Path, run: Run) -> None:
         write_atomically(path, (json.dumps(run.to_dict(), indent=1) + "\n").encode())
         return
     with damage_named(path):
-        found = read_json(path)
+        found = parse_json(path)
     if found != run.to_dict():
         raise CheckpointError(f"{path} belongs to another run than {run.id}, or is corrupt; remove it to go on")
 
@@ -46,7 +46,7 @@ def read(folder: Path, run: Run) -> dict[str, Any] | None:
     if not path.exists():
         return None
     with damage_named(path):
-        result = read_json(path)
+        result = parse_json(path)
         if not isinstance(result, dict) or not result.keys() >= FIELDS:
             raise ValueError(f"it must hold {', '.join(sorted(FIELDS))}")
         if (result["id"], result["run"]) != (run.id, run.to_dict()):
