@@ -1,0 +1,123 @@
+"""The documents: generated parts are up to date, examples run, named files and commands exist."""
+
+import doctest
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from multistable_experiments.cli import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *(ROOT / "docs").glob("*.md")]
+
+
+def python_examples(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def command_lines(text: str) -> list[str]:
+    """The arguments of each ``multistable ...`` in code: a line of its own, or between backquotes."""
+    return re.findall(r"(?:^|`|-m )multistable ([a-z][^`\n#]*)", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("tool", ["docs.py", "pictures.py"])
+def test_generated_parts_are_up_to_date(tool):
+    result = subprocess.run([sys.executable, ROOT / "tools" / tool, "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_tool_notices_outdated_parts():
+    docs = runpy.run_path(str(ROOT / "tools" / "docs.py"))
+    changed = re.sub(r"\| Permuted MNIST \|.*", "| Permuted MNIST | 100 % |", README)
+    assert changed != README
+    assert docs["regenerate"]("README.md", changed) == README
+    with pytest.raises(SystemExit, match="must have one block"):
+        docs["regenerate"]("README.md", README.replace("<!-- results -->", ""))
+
+
+def test_tour_names_every_source_file_of_the_library():
+    tour = (ROOT / "CONTRIBUTING.md").read_text()
+    source = ROOT / "src" / "multistable"
+    files = [path for path in source.rglob("*.py") if not path.name.startswith("__")]
+    assert len(files) > 30
+    for path in files:
+        assert f"(src/multistable/{path.relative_to(source).as_posix()})" in tour
+
+
+def test_docstring_examples_of_the_tool():
+    docs = runpy.run_path(str(ROOT / "tools" / "docs.py"))
+    functions = [each for each in docs.values() if ">>>" in (getattr(each, "__doc__", None) or "")]
+    assert functions
+    for function in functions:
+        [test] = doctest.DocTestFinder(recurse=False).find(function, globs=docs)
+        assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_paths_in_readme_exist():
+    paths = re.findall(r"[\w.-]+(?:/[\w.-]+)+|\b[A-Z]+\.(?:md|cff)\b", re.sub(r"https?://\S+", "", README))
+    assert "docs/results.md" in paths
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_exist(document):
+    for line in command_lines(document.read_text()):
+        command = get_command(app)
+        for word in line.split():
+            subcommands = getattr(command, "commands", None)
+            if subcommands is None:
+                break
+            assert word in subcommands, f"multistable {line}"
+            command = subcommands[word]
+
+
+def test_readme_shows_five_commands_and_their_options_exist():
+    lines = command_lines("\n".join(line for line in README.splitlines() if line.startswith("| `multistable")))
+    assert len(lines) == 5
+    for line in lines:
+        name, *arguments = line.split()
+        options = {option for parameter in get_command(app).commands[name].params for option in parameter.opts}
+        assert {word for word in arguments if word.startswith("--")} <= options, line
+
+
+def test_readme_example_runs(tmp_path):
+    [example] = python_examples(README)
+    assert len(example.strip().splitlines()) <= 12
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    names = runpy.run_path(str(script))
+    assert names["output"].shape == (32, 1000, 64)
+    assert names["y"].shape == (32, 64)
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS[1:] if python_examples(path.read_text())], ids=lambda path: path.name
+)
+def test_examples_run(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number, example in enumerate(python_examples(document.read_text())):
+        if example.startswith(">>>"):
+            test = doctest.DocTestParser().get_doctest(example, {}, document.name, document.name, 0)
+            assert doctest.DocTestRunner().run(test).failed == 0
+        else:
+            script = tmp_path / f"example{number}.py"
+            script.write_text(example)
+            runpy.run_path(str(script))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if "://" not in link:
+            assert (document.parent / link).exists(), f"{document.name} links to {link}"

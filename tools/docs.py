@@ -1,0 +1,302 @@
+"""Generate the parts of the documents that come from files: tables of results, claims, benchmarks, the tour.
+
+python tools/docs.py            rewrite them
+python tools/docs.py --check    exit with 1 if one is out of date
+
+A generated part stands between ``<!-- name -->`` and ``<!-- end name -->``.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "experiments" / "results"
+BENCHMARKS = ROOT / "experiments" / "benchmarks" / "results"
+
+
+def markdown_table(header: str, rows: list[tuple]) -> str:
+    """
+    >>> print(markdown_table("file, seeds", [("a", 1)]))
+    | file | seeds |
+    |---|---|
+    | a | 1 |
+    """
+    columns = header.split(", ")
+    lines = ["| " + " | ".join(map(str, values)) + " |" for values in (columns, *rows)]
+    return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
+
+
+# Results of training
+
+
+def load_results() -> dict[str, list[dict]]:
+    """All runs, one list per configuration, ``{"mnist/lru-2-blocks": [seed 0, seed 1], ...}``."""
+    configurations: dict[str, list[dict]] = {}
+    for path in sorted(RESULTS.glob("*/*.json"), key=numeric_order):
+        result = json.loads(path.read_text())
+        configurations.setdefault(f"{path.parent.name}/{result['configuration']}", []).append(result)
+    return configurations
+
+
+def numeric_order(path: Path) -> list[str]:
+    """Sort key that puts 128 before 1024.
+
+    >>> sorted([Path("hard-1024"), Path("hard-128")], key=numeric_order)[0].name
+    'hard-128'
+    """
+    return [part.zfill(9) for part in re.split(r"(\d+)", str(path))]
+
+
+def all_runs() -> str:
+    """Every configuration: test metric at the last epoch and at the epoch with the best validation metric."""
+    configurations = load_results()
+    rows = []
+    for name, results in configurations.items():
+        task, configuration = name.split("/")
+        last, best = (
+            mean_and_range([test_metric(r["metrics"][epoch]) for r in results if epoch in r["metrics"]], is_error(task))
+            for epoch in ("last", "best")
+        )
+        seconds = f"{sum(r['seconds'] for r in results) / len(results):.0f}"
+        commits = ", ".join(sorted({commits_of(r["machine"]) for r in results}))
+        rows.append(
+            (task, f"`{configuration}`", results[0]["run"]["epochs"], len(results), last, best, seconds, commits)
+        )
+    runs = sum(map(len, configurations.values()))
+    header = "task, configuration, epochs, seeds, last epoch, best epoch, seconds, commit"
+    return f"{runs} runs of {len(configurations)} configurations:\n\n{markdown_table(header, rows)}"
+
+
+def is_error(task: str) -> bool:
+    return task == "copy-first"
+
+
+def test_metric(metrics: dict) -> float:
+    """The error, or the accuracy in percent."""
+    return metrics["test_mse"] if "test_mse" in metrics else 100 * metrics["test_accuracy"]
+
+
+def mean_and_range(values: list[float], error: bool) -> str:
+    """
+    >>> mean_and_range([0.001, 0.003], error=True), mean_and_range([98.04], error=False)
+    ('0.002 (0.001 to 0.003)', '98.0 %')
+    """
+    if not values:
+        return "failed"
+    mean, low, high = (
+        f"{x:.2g}" if error else f"{x:.1f} %" for x in (sum(values) / len(values), min(values), max(values))
+    )
+    return mean if len(values) == 1 else f"{mean} ({low} to {high})"
+
+
+def commits_of(machine: dict) -> str:
+    """The commit that finished a run, and the commits at which earlier parts of it were computed.
+
+    >>> commits_of({"commit": "0123456789abcdef", "dirty": True})
+    '`0123456789ab` with changes'
+    >>> commits_of({"commit": "0123456789abcdef", "dirty": None, "earlier_commits": ["fedcba9876543210"]})
+    '`0123456789ab` (begun at `fedcba987654`)'
+    """
+    last = f"`{(machine['commit'] or 'unknown')[:12]}`{' with changes' if machine['dirty'] else ''}"
+    earlier = ", ".join(f"`{(each or 'unknown')[:12]}`" for each in machine.get("earlier_commits", []))
+    return f"{last} (begun at {earlier})" if earlier else last
+
+
+def six_results() -> str:
+    """README's table: BMRU, LRU and hybrid on the same task."""
+    results = load_results()
+
+    def last_epoch(name: str) -> str:
+        return with_seeds([test_metric(r["metrics"]["last"]) for r in results[name]], is_error(name.split("/")[0]))
+
+    def at_length(name: str, length: int) -> str:
+        errors = [t["mse"] for r in results[name] for t in r["tests"] if (t["length"], t["noise"]) == (length, 1.0)]
+        return with_seeds(errors, error=True)
+
+    copy, mnist = "copy-first/", "mnist/"
+    rows = [
+        ("Copy the first of 300 numbers, error", last_epoch(copy + "bmru-T300"), last_epoch(copy + "lru-T300"), ""),
+        ("— LRU without decay of eigenvalues, norms, biases", "", last_epoch(copy + "lru-T300-usual-decay"), ""),
+        (
+            "Trained on 100 numbers, tested on 100,000, error",
+            at_length(copy + "bmru-T100", 100_000),
+            at_length(copy + "lru-T100", 100_000),
+            "",
+        ),
+        ("Permuted MNIST", *(last_epoch(f"{mnist}{layer}-2-blocks") for layer in ("bmru", "lru", "hybrid"))),
+        (
+            "— and 1,216 black pixels after the image",
+            *(last_epoch(f"{mnist}{layer}-2-blocks-black") for layer in ("bmru", "lru", "hybrid")),
+        ),
+        ("Pathfinder, hard, 10 epochs", last_epoch("pathfinder/hard-3-blocks-1024-10-epochs"), "", ""),
+    ]
+    return markdown_table("task, BMRU, LRU, hybrid", rows)
+
+
+def with_seeds(values: list[float], error: bool) -> str:
+    """
+    >>> with_seeds([98.0, 98.4], error=False), with_seeds([0.00023], error=True)
+    ('98.2 % (2 seeds)', '0.00023 (1 seed)')
+    """
+    mean = sum(values) / len(values)
+    seeds = f"({len(values)} seed{'s' if len(values) > 1 else ''})"
+    return f"{mean:.2g} {seeds}" if error else f"{mean:.1f} % {seeds}"
+
+
+def claims() -> str:
+    """The claims of the paper with their verdicts."""
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "experiments" / "src")]  # these sources, not installed ones
+    from multistable_experiments.paper import store
+    from multistable_experiments.paper.claims import measure
+    from multistable_experiments.paper.claims.table import markdown
+
+    return markdown(measure(store.load(RESULTS)))
+
+
+# Benchmarks
+
+
+def benchmark(file: str) -> str:
+    """Layers and training steps, then everything else, then goals, machine and commit.
+
+    Rows on growth with T are left out unless they have a goal or use fresh memory.
+    """
+    content = json.loads((BENCHMARKS / file).read_text())
+    rows = [r for r in content["rows"] if "per step" not in r["name"] or r["goal"] is not None or "fresh" in r["name"]]
+    others = [row for row in rows if not is_headline(row)]
+    goals = [row for row in rows if row["goal"] is not None]
+    missed = [f"{r['name']} at {' x '.join(map(str, r['shape']))} in {r['dtype']}" for r in goals if not r["reached"]]
+    reached = f"{len(goals) - len(missed)} of {len(goals)} goals are reached."
+    if missed:
+        reached += f" Missed: {'; '.join(missed)}."
+    machine = content["machine"]
+    device = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
+    source = f"{device}, torch {machine['torch']}, commit `{machine['commit'][:12]}`, {machine['date'][:10]}."
+    source = f"{source} {content.get('note', '')}".strip()
+    layers = [benchmark_row(row) for row in rows if is_headline(row)]
+    header = "what, B x T x N, dtype, time, baseline, ratio, goal"
+    tables = markdown_table(header, layers), markdown_table(header, [benchmark_row(row) for row in others])
+    return f"{source} {reached}\n\nLayers and training steps:\n\n{tables[0]}\n\nScans and the rest:\n\n{tables[1]}"
+
+
+def is_headline(row: dict) -> bool:
+    layer = row["name"].startswith("BMRU layer") and "fresh" not in row["name"]
+    return row["name"].startswith("training step") or (layer and row["baseline"].endswith(("GRU", "LSTM")))
+
+
+def benchmark_row(row: dict) -> tuple:
+    unit = next(u for u in ("ms", "us", "KiB", "us/step") if u in row)
+    time = f"{number(row[unit])} {unit}"
+    if unit == "us/step":  # a rate, without a baseline
+        baseline, ratio = "", f"{row['ratio']:.1f} M timesteps/s"
+    else:
+        baseline = f"{row['baseline']} {number(row[f'baseline_{unit}'])} {unit}"
+        ratio = f"{row['ratio']:.2f}" + {"cost": "", "gain": " x faster", "share": " of copy"}[row["kind"]]
+    goal = "" if row["goal"] is None else f"{'≤' if row['kind'] == 'cost' else '≥'} {row['goal']:.3g}"
+    missed = "" if row["goal"] is None or row["reached"] else " (missed)"
+    return row["name"], " x ".join(map(str, row["shape"])), row["dtype"], time, baseline, ratio, goal + missed
+
+
+def number(x: float) -> str:
+    """At least three digits.
+
+    >>> number(0.0948123), number(16339.4)
+    ('0.0948', '16,339')
+    """
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+# The tour
+
+LIBRARY = ROOT / "src" / "multistable"
+EXPERIMENTS = ROOT / "experiments" / "src" / "multistable_experiments"
+ORDER = """
+    surrogate ops dynamics layers models export cli tasks training paper bench demo
+    reference portable dispatch operators cpu cpu_kernels cpu_layer
+    fields equilibria
+    base sequences bmru lru hybrid mingru hysteresis mru clocked brc
+    config build block norm position stack sequence
+    run step loop evaluate checkpoint
+    settings experiments reproduce store
+"""
+"""Rooms in the order in which data pass through them, then files worth reading first; the rest is alphabetical."""
+
+
+def reading_order(path: Path) -> tuple[int, str]:
+    names = ORDER.split()
+    return (names.index(path.stem) if path.stem in names else len(names), path.name)
+
+
+def walk(folder: Path, is_opened: Callable[[Path], bool]) -> list[Path]:
+    """Source files and packages of a folder in reading order, each package followed by its files if it is opened."""
+    found = []
+    for path in sorted(folder.iterdir(), key=reading_order):
+        if (path / "__init__.py").exists():
+            found += [path, *(walk(path, is_opened) if is_opened(path) else [])]
+        elif path.suffix == ".py" and not path.name.startswith("__"):
+            found.append(path)
+    return found
+
+
+def tour() -> str:
+    """The source files, each with the first line of its docstring: all of the library, the main ones of the rest."""
+    library = walk(LIBRARY, lambda package: True)
+    experiments = walk(EXPERIMENTS, lambda package: package.name in ("tasks", "training", "paper"))
+    main = [path for path in experiments if path.parent != EXPERIMENTS or path.is_dir() or path.name == "cli.py"]
+    return tour_table(LIBRARY, library) + "\n\n" + tour_table(EXPERIMENTS, main)
+
+
+def tour_table(top: Path, found: list[Path]) -> str:
+    rows = []
+    for path in found:
+        name = f"`{path.relative_to(top)}{'/' if path.is_dir() else ''}`"
+        link = f"[{name}]({path.relative_to(ROOT)})"
+        rows.append((f"**{link}**" if path.is_dir() else link, first_line(path)))
+    return f"`{top.relative_to(ROOT)}`:\n\n" + markdown_table("file, contents", rows)
+
+
+def first_line(path: Path) -> str:
+    """The first line of the docstring of a file or package, in Markdown."""
+    source = (path / "__init__.py" if path.is_dir() else path).read_text()
+    docstring = ast.get_docstring(ast.parse(source))
+    if not docstring:
+        raise SystemExit(f"{path.relative_to(ROOT)} has no docstring")
+    return re.sub(r"(:\w+:)?`+([^`]+)`+", r"`\2`", docstring.splitlines()[0]).replace("|", "\\|")
+
+
+DOCUMENTS = {
+    "README.md": {"results": six_results},
+    "CONTRIBUTING.md": {"tour": tour},
+    "docs/results.md": {"runs": all_runs, "claims": claims},
+    "docs/speed.md": {"cpu": lambda: benchmark("cpu.json"), "gpu": lambda: benchmark("nvidia-h200.json")},
+}
+
+
+def regenerate(name: str, text: str) -> str:
+    for block, generate in DOCUMENTS[name].items():
+        pattern = re.compile(f"(<!-- {block} -->\n).*?(<!-- end {block} -->)", re.DOTALL)
+        text, count = pattern.subn(lambda match, generate=generate: match[1] + generate() + "\n" + match[2], text)
+        if count != 1:
+            raise SystemExit(f"{name} must have one block '<!-- {block} -->', has {count}")
+    return text
+
+
+def main() -> None:
+    outdated = []
+    for name in DOCUMENTS:
+        before = (ROOT / name).read_text()
+        after = regenerate(name, before)
+        if after != before:
+            outdated.append(name)
+            if "--check" not in sys.argv:
+                (ROOT / name).write_text(after)
+    if outdated and "--check" in sys.argv:
+        raise SystemExit(f"out of date: {', '.join(outdated)}; run python tools/docs.py")
+
+
+if __name__ == "__main__":
+    main()
