@@ -14,7 +14,7 @@ from multistable_experiments.cli import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *(ROOT / "docs").glob("*.md")]
+DOCUMENTS = [*sorted(ROOT.glob("*.md"), reverse=True), *sorted((ROOT / "docs").glob("*.md"))]  # README first
 
 
 def python_examples(text: str) -> list[str]:
@@ -23,7 +23,7 @@ def python_examples(text: str) -> list[str]:
 
 def command_lines(text: str) -> list[str]:
     """The arguments of each ``multistable ...`` in code: a line of its own, or between backquotes."""
-    return re.findall(r"(?:^|`|-m )multistable ([a-z][^`\n#]*)", text, flags=re.MULTILINE)
+    return re.findall(r"(?:^|`|-m )multistable(?:_experiments)? ([a-z][^`\n#]*)", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("tool", ["docs.py", "pictures.py"])
@@ -101,6 +101,7 @@ def test_readme_example_runs(tmp_path):
     assert names["y"].shape == (32, 64)
 
 
+@pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\).*:FutureWarning")  # by torch.export
 @pytest.mark.parametrize(
     "document", [path for path in DOCUMENTS[1:] if python_examples(path.read_text())], ids=lambda path: path.name
 )
