@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[str, Any]:
 def load_trained(
     folder: Path | str, which: Literal["best", "last"] = "best", device: torch.device | str = "cpu"
 ) -> tuple[Run, SequenceModel]:
-    """The run in a folder and its model, in evaluation mode, with the last weights or the best on the validation set."""
+    """The run in a folder and its model in evaluation mode, with the last weights or the best on validation."""
     path = Path(folder) / f"{which}.safetensors"
     tensors, info = checkpoint.load(path)
     if which == "last":

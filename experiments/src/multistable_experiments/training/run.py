@@ -18,8 +18,8 @@ Precision = Literal["float32", "bfloat16"]
 
 LATER: dict[type, dict[str, Any]] = {}
 """Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
-means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without the
-field gets this value, so that identities last."""
+means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
+the field gets this value, so that identities last."""
 
 
 @dataclass(frozen=True)
