@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from multistable_experiments.tasks.mnist import SHA256
+from multistable_experiments.tasks.mnist import FILES
 from multistable_experiments.tasks.pathfinder import generated, release, task
 from multistable_experiments.tasks.pathfinder.generator import draw
 from multistable_experiments.tasks.pathfinder.settings import settings
@@ -22,7 +22,7 @@ def write_mnist(folder: Path) -> dict[str, str]:
     random = torch.Generator().manual_seed(0)
     checksums = {}
     (folder / "mnist").mkdir(parents=True)
-    for name in SHA256:
+    for name in FILES:
         shape = ((40 if name.startswith("train") else 10), *((28, 28) if "images" in name else ()))
         content = idx_bytes(torch.randint(0, 256 if "images" in name else 10, shape, generator=random).byte())
         checksums[name] = hashlib.sha256(content).hexdigest()

@@ -21,7 +21,7 @@ NAME = "t10k-images-idx3-ubyte"
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
     """A data folder with 40 training and 10 test images, and checksums to match."""
-    monkeypatch.setattr(mnist, "SHA256", write_mnist(tmp_path))
+    monkeypatch.setattr(mnist, "FILES", write_mnist(tmp_path))
     monkeypatch.setattr(mnist, "MIRRORS", ())
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     mnist._load.cache_clear()
@@ -146,7 +146,7 @@ def test_the_permutation_never_changes():
 
 def test_real_files():
     folder = data_folder() / "mnist"
-    if not all((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in mnist.SHA256):
+    if not all((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in mnist.FILES):
         pytest.skip("MULTISTABLE_DATA does not hold the MNIST files")
     images, labels = mnist.load("train")
     assert images.shape == (60_000, 784)

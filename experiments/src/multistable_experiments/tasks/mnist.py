@@ -29,13 +29,13 @@ PERMUTATION_SEED = 0
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 TIMEOUT_SECONDS = 30
 
-SHA256 = {
+FILES = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-"""Checksums of the unpacked files."""
+"""Names of the files and the sha256 of their unpacked content."""
 
 
 class DataError(ValueError):
@@ -127,8 +127,8 @@ def _unpack(name: str, content: bytes, packed: bool = True) -> bytes:
         content = gzip.decompress(content) if packed else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"not a whole gzip file ({error})") from error
-    if (found := hashlib.sha256(content).hexdigest()) != SHA256[name]:
-        raise DataError(f"its sha256 is {found}, expected {SHA256[name]}")
+    if (found := hashlib.sha256(content).hexdigest()) != FILES[name]:
+        raise DataError(f"its sha256 is {found}, expected {FILES[name]}")
     return content
 
 
