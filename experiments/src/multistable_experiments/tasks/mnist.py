@@ -101,13 +101,9 @@ def load(part: str) -> tuple[Tensor, Tensor]:
 @lru_cache(maxsize=2)
 def _load(prefix: str, folder: Path) -> tuple[Tensor, Tensor]:
     """Cached, because every set of every run is a part of them, and unpacking and checking takes half a second."""
-    images, labels = (_read(f"{prefix}-{kind}-ubyte", folder) for kind in ("images-idx3", "labels-idx1"))
-    return _tensor(images, header=16).view(-1, PIXELS), _tensor(labels, header=8)
-
-
-def _tensor(content: bytes, header: int) -> Tensor:
-    """The bytes after the header: 4 bytes for the type, 4 for each size."""
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=header)
+    contents = (_read(f"{prefix}-{kind}-ubyte", folder) for kind in ("images-idx3", "labels-idx1"))
+    images, labels = (torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents)
+    return images[16:].view(-1, PIXELS), labels[8:]  # after the headers: 4 bytes for the type, 4 for each size
 
 
 def _read(name: str, folder: Path) -> bytes:

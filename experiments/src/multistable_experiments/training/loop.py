@@ -110,7 +110,11 @@ class Training:
         self.train_set = run.task.samples("train", run.seed, device)
         self.valid_set = run.task.samples("valid", run.seed, device)
         self.steps_per_epoch = len(self.train_set) // run.batch_size
-        self.check_batch_size()
+        if run.batch_size % processes.count:
+            raise ValueError(f"batch_size must be a multiple of the {processes.count} processes, got {run.batch_size}")
+        if self.steps_per_epoch == 0:
+            size = len(self.train_set)
+            raise ValueError(f"batch_size must not exceed the {size} training samples, got {run.batch_size}")
         self.graph = device.type == "cuda" and options.graph and processes.count == 1
         timesteps = self.steps_per_epoch * run.epochs * run.batch_size * run.task.length
         self.compiled = options.compiled
@@ -140,13 +144,6 @@ class Training:
             self.stepper.capture()
             checkpoint.restore(self.tensors(), fresh, "of the fresh model")
         self.resume()
-
-    def check_batch_size(self) -> None:
-        B, count = self.run.batch_size, self.processes.count
-        if B % count:
-            raise ValueError(f"batch_size must be a multiple of the {count} processes, got {B}")
-        if self.steps_per_epoch == 0:
-            raise ValueError(f"batch_size must not exceed the {len(self.train_set)} training samples, got {B}")
 
     # The loop
 

@@ -36,7 +36,7 @@ class Processes:
         try:
             from accelerate import PartialState
         except ImportError as error:
-            raise ImportError("several processes need accelerate: pip install 'multistable[distributed]'") from error
+            raise ImportError("several processes need accelerate: pip install accelerate") from error
         state = PartialState(cpu=device == "cpu")
         return cls(torch.device(state.device or device), state.process_index, state.num_processes)
 

@@ -8,7 +8,6 @@ import torch
 
 from multistable.models import SequenceModel, build_model
 from multistable_experiments.files import read_json, write_json
-from multistable_experiments.tasks import Task
 from multistable_experiments.training import checkpoint
 from multistable_experiments.training.evaluate import evaluate_stream
 from multistable_experiments.training.run import Run
@@ -74,19 +73,17 @@ def evaluate_lengths(
     folder: Path | str,
     lengths: Iterable[int] = (100, 1_000, 10_000, 100_000),
     samples: int = 6_000,
-    task: Task | None = None,
     device: torch.device | str = "cpu",
 ) -> list[dict[str, Any]]:
-    """Test the best model of a run at other lengths, on the run's task or a variant of it (another noise, say).
+    """Test the best model of a run at other lengths.
 
     The defaults are the paper's: 6,000 new sequences of each of 10^2 to 10^5 timesteps.
     """
     run, model = load_trained(folder, device=device)
-    task = task or run.task
     records = []
     for length in lengths:
-        scores = evaluate_stream(task, model, length, samples, run.seed, precision=run.precision, device=device)
-        records.append({"length": length, "samples": samples, task.metric: scores.score})
+        scores = evaluate_stream(run.task, model, length, samples, run.seed, precision=run.precision, device=device)
+        records.append({"length": length, "samples": samples, run.task.metric: scores.score})
     return records
 
 

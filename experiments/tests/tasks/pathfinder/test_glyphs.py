@@ -25,19 +25,17 @@ def test_dash_is_that_of_the_original():
 
 
 def test_disc_is_that_of_the_original():
-    middle = glyphs.disc_classes(HARD) // 2
-    disc = glyphs.disc(HARD, middle, middle)
+    disc = glyphs.disc(HARD, 16, 16)
     R = glyphs.disc_reach(HARD)
     assert disc[R - 2 : R + 3, R - 2 : R + 3].tolist() == MARKER
 
 
 def test_disc_near_a_border_is_cut_like_a_whole_image():
-    R, C = glyphs.disc_reach(HARD), glyphs.disc_classes(HARD)
+    R = glyphs.disc_reach(HARD)
     for y, x in [(0, 0), (2, 29), (SIZE - 3, 3), (SIZE - 1, SIZE - 1), (SIZE // 2, 1), (5, 6), (7, SIZE - 8)]:
         yy, xx = np.ogrid[: 2 * SIZE, : 2 * SIZE]
         canvas = ((yy - 2 * y) ** 2 + (xx - 2 * x) ** 2 <= (2 * HARD.marker_radius) ** 2) * np.uint8(255)
         whole = np.asarray(Image.fromarray(canvas).resize((SIZE, SIZE), Image.Resampling.LANCZOS))
         pasted = np.zeros((SIZE + 2 * R, SIZE + 2 * R), np.uint8)
-        disc = glyphs.disc(HARD, glyphs.disc_class(y, C), glyphs.disc_class(x, C))
-        pasted[y : y + 2 * R + 1, x : x + 2 * R + 1] = disc
+        pasted[y : y + 2 * R + 1, x : x + 2 * R + 1] = glyphs.disc(HARD, y, x)
         assert np.array_equal(pasted[R:-R, R:-R], whole), (y, x)

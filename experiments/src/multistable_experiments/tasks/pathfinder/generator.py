@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multistable_experiments.tasks.pathfinder.glyphs import disc, disc_class, disc_classes
+from multistable_experiments.tasks.pathfinder.glyphs import disc
 from multistable_experiments.tasks.pathfinder.kernels import paint, place
 from multistable_experiments.tasks.pathfinder.settings import SIZE, Settings
 from multistable_experiments.tasks.pathfinder.tables import Tables, tables
@@ -29,6 +29,7 @@ class Glyphs(NamedTuple):
     distractors: int
     """Dashes of long snakes come first, then those of distractors."""
     markers: int
+    """A marker for each cell, because the image's border cuts the filter that draws it."""
 
 
 def draw(s: Settings, seed: int, batch: int, count: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -72,9 +73,8 @@ def _draw_one(s: Settings, rng: np.random.Generator) -> tuple[int, Strokes]:
     strokes[2 * length : end, 0] += glyphs.distractors
     origin = int(rng.integers(2))
     terminal = origin if label else 1 - origin
-    C = disc_classes(s)
     for i, (y, x) in enumerate((tips[origin, 0], tips[terminal, 1])):
-        strokes[end + i] = glyphs.markers + disc_class(y, C) * C + disc_class(x, C), y, x
+        strokes[end + i] = glyphs.markers + y * SIZE + x, y, x
     return label, strokes[: end + 2]
 
 
@@ -86,8 +86,7 @@ def prepare(s: Settings) -> tuple[Tables, Glyphs]:
     for contrast in (s.snake_contrast * s.paddle_contrast, s.snake_contrast):
         # single precision, as in the original: it decides ties when brightnesses are rounded to bytes
         patches.extend((dashes / 255 * contrast).astype(np.float32).astype(np.float64))
-    C = disc_classes(s)
-    patches.extend(disc(s, row, col) / 255 for row in range(C) for col in range(C))
+    patches.extend(disc(s, y, x) / 255 for y in range(SIZE) for x in range(SIZE))
     P = max(len(patch) for patch in patches)
     padded = np.stack([np.pad(patch, (P - len(patch)) // 2) for patch in patches])
     return lookup, Glyphs(padded, len(dashes), 2 * len(dashes))

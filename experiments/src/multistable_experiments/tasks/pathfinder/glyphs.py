@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from multistable_experiments.tasks.pathfinder.settings import SIZE, Settings
 
-__all__ = ["dash", "disc", "disc_class", "disc_classes", "disc_reach"]
+__all__ = ["dash", "disc", "disc_reach"]
 
 Patch = NDArray[np.uint8]
 LOBE = 3
@@ -23,14 +23,11 @@ def dash(s: Settings, theta: float) -> tuple[Patch, Patch]:
 
     Both are ``[P, P]`` with ``P = 2 * s.reach + 1``.
     """
-    width = s.paddle_thickness * s.antialias
-    if width != int(width):
-        raise ValueError(f"paddle_thickness * antialias must be a whole number, got {width}")
     centre = s.reach * s.antialias
     canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1), 0)
     distance = s.paddle_length * s.antialias
     end = math.ceil(centre + distance * np.cos(theta)), math.ceil(centre + distance * np.sin(theta))  # (x, y)
-    ImageDraw.Draw(canvas).line([(centre, centre), end], fill=255, width=int(width))
+    ImageDraw.Draw(canvas).line([(centre, centre), end], fill=255, width=int(s.paddle_thickness * s.antialias))
     zone = _dilate(np.asarray(canvas), s.margin * s.antialias)
     return _reduce(np.asarray(canvas), 2 * s.reach + 1), _reduce(zone, 2 * s.reach + 1)
 
@@ -40,24 +37,12 @@ def disc_reach(s: Settings) -> int:
     return math.ceil(s.marker_radius) + LOBE
 
 
-def disc_classes(s: Settings) -> int:
-    """Markers look alike except near a border, which cuts the filter: the number of variants along an axis."""
-    return 2 * (disc_reach(s) + LOBE) + 1
-
-
-def disc_class(y: int, classes: int) -> int:
-    """The variant of a marker in row (or column) y of an image; the middle one is far from both borders."""
-    far = classes // 2
-    return min(y, far) + far - min(SIZE - 1 - y, far)
-
-
-def disc(s: Settings, row: int, col: int) -> Patch:
-    """The marker of the variant (row, col) on a patch ``[2R + 1, 2R + 1]`` around its cell; zero outside the image."""
+def disc(s: Settings, y: int, x: int) -> Patch:
+    """The marker of the cell (y, x) on a patch ``[2R + 1, 2R + 1]`` around it; the image's border cuts the filter."""
     R, aa = disc_reach(s), s.antialias
-    side = disc_classes(s)  # in an image of this size the cell (row, col) has the variant (row, col)
-    rows, cols = np.ogrid[-row * aa : (side - row) * aa, -col * aa : (side - col) * aa]
+    rows, cols = np.ogrid[-y * aa : (SIZE - y) * aa, -x * aa : (SIZE - x) * aa]
     canvas = np.where(rows**2 + cols**2 <= (s.marker_radius * aa) ** 2, 255, 0).astype(np.uint8)
-    return np.pad(_reduce(canvas, side), R)[row : row + 2 * R + 1, col : col + 2 * R + 1]
+    return np.pad(_reduce(canvas, SIZE), R)[y : y + 2 * R + 1, x : x + 2 * R + 1]
 
 
 def _dilate(canvas: Patch, radius: int) -> Patch:
