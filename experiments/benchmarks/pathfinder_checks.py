@@ -1,8 +1,8 @@
-"""What a whole Pathfinder file must hold: balance, markers, paddles, no leak of the label, no image in two sets.
+"""Check a whole file of Pathfinder images: balance, markers, paddles, no leak of the label, no image in two sets.
 
     python benchmarks/pathfinder_checks.py hard32.npz
 
-Prints one line per check and ends with status 1 if one fails.
+Prints one line per check and exits with status 1 if one fails.
 """
 
 import argparse
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from multistable_experiments.tasks.pathfinder.compact import read_strokes
-from multistable_experiments.tasks.pathfinder.splits import lra_split, paper_split, s4_split
-from multistable_experiments.tasks.pathfinder.strokes import Strokes, render
+from multistable_experiments.tasks.pathfinder.generated import BATCH, read
+from multistable_experiments.tasks.pathfinder.generator import draw_strokes
+from multistable_experiments.tasks.pathfinder.settings import settings
+from multistable_experiments.tasks.pathfinder.task import split_rows
 
 
 def difference(values: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
@@ -26,16 +27,11 @@ def difference(values: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     return float(a.mean() - b.mean()), math.sqrt(a.var() / len(a) + b.var() / len(b))
 
 
-def marker_distance(strokes: Strokes) -> np.ndarray:
-    last = np.cumsum(strokes.count, dtype=np.int64) - 1
-    return np.hypot(*(v[last].astype(int) - v[last - 1] for v in (strokes.y, strokes.x)))
-
-
 def probe(images: np.ndarray, labels: np.ndarray, epochs: int = 20) -> float:
     """Accuracy of a logistic regression on pixels: trained on the first 80 %, tested on the last 10 %."""
     torch.manual_seed(0)
     x, y = torch.from_numpy(images).flatten(1), torch.from_numpy(labels).float()
-    train, _, test = lra_split(len(x))
+    train, _, test = split_rows(len(x), "lra")
     model = torch.nn.Linear(x.shape[1], 1)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(epochs):
@@ -52,9 +48,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     path = parser.parse_args().file
-    origin, glyphs, strokes = read_strokes(path)
-    images, labels = render(glyphs, strokes), strokes.label
-    n, s = len(images), origin.settings
+    level, seed, labels, images = read(path)
+    n, s = len(images), settings(level)
+    strokes = [
+        image
+        for start in range(0, n, BATCH)
+        for _, image in draw_strokes(s, seed, start // BATCH, min(BATCH, n - start))
+    ]
     failed = []
 
     def check(name: str, value: object, holds: bool) -> None:
@@ -62,30 +62,30 @@ def main() -> None:
         if not holds:
             failed.append(name)
 
-    check("size, MB", f"{path.stat().st_size / 1e6:.1f}", path.stat().st_size < 45e6)
+    check("size, MB", f"{path.stat().st_size / 1e6:.1f}", path.stat().st_size < 64e6)
     check("pixels, mean and standard deviation", f"{images.mean():.3f} {images.std():.3f}", True)
     check("share of label 1", f"{labels.mean():.4f}", abs(labels.mean() - 0.5) < max(0.005, 1.5 / math.sqrt(n)))
-    others = strokes.count.astype(int) - 2 * s.contour_length - 2
-    whole = (others >= 0) & (others % int(s.distractor_length) == 0)
+    others = np.array([len(image) for image in strokes]) - 2 * s.contour_length - 2
+    whole = (others >= 0) & (others % s.distractor_length == 0)
     check("images with all paddles and two markers", f"{whole.mean():.4%}", bool(whole.all()))
-    check("distractors per image", f"{others.mean() / int(s.distractor_length):.3f}", True)
+    check("distractors per image", f"{others.mean() / s.distractor_length:.3f}", True)
     bright = (images > 215).sum(axis=(1, 2))
     check("fewest pixels as bright as a marker", int(bright.min()), int(bright.min()) >= 3)
     delta, error = difference(images.mean(axis=(1, 2)), labels)
     check("mean intensity, label 1 less label 0", f"{delta:+.4f} +- {error:.4f}", abs(delta) < 3 * error)
-    distance = marker_distance(strokes)
+    distance = np.array([np.linalg.norm(image[-1, 1:] - image[-2, 1:]) for image in strokes])
     for label in (1, 0):
-        found = distance[labels == label]
-        check(f"distance between markers, label {label}", f"{found.mean():.2f} +- {found.std():.2f}", True)
+        values = distance[labels == label]
+        check(f"distance between markers, label {label}", f"{values.mean():.2f} +- {values.std():.2f}", True)
     repeats = (labels[1:] == labels[:-1]).mean()
     check("neighbours in the file with one label", f"{repeats:.4f}", abs(repeats - 0.5) < 1.5 / math.sqrt(n))
-    slope = np.corrcoef(np.arange(n) % origin.batch, labels)[0, 1]
+    slope = np.corrcoef(np.arange(n) % BATCH, labels)[0, 1]
     check("correlation of label and place in the batch", f"{slope:+.4f}", abs(slope) < 3 / math.sqrt(n))
     digests = np.array([hashlib.blake2b(image.tobytes()).hexdigest() for image in images])
-    for rule in (paper_split, lra_split, s4_split):
-        sets = [set(digests[rows.numpy()].tolist()) for rows in rule(n)]
+    for rule in ("paper", "lra", "s4"):
+        sets = [set(digests[rows.numpy()].tolist()) for rows in split_rows(n, rule)]
         shared = len(sets[0] & sets[1]) + len(sets[0] & sets[2]) + len(sets[1] & sets[2])
-        check(f"images in two sets, {rule.__name__}", shared, shared == 0)
+        check(f"images in two sets, {rule}", shared, shared == 0)
     accuracy = probe(images, labels)
     check("logistic regression on pixels", f"{accuracy:.2%}", accuracy < 0.52)
     sys.exit(len(failed) > 0)

@@ -3,8 +3,8 @@
     multistable data pathfinder --level hard --out hard32.npz
     python benchmarks/pathfinder_cnn.py --data hard32.npz --minutes 5
 
-It is trained on the first 80 % of the file and tested on the last 10 %. After every epoch the state goes to
-``--state``; the same command goes on from there until the minutes of training are over. The curve is printed as JSON
+It is trained on the first 80 % of the file and tested on the last 10 %. After every epoch the state is written to
+``--state``; the same command resumes from there until the minutes of training are over. The curve is printed as JSON
 lines.
 """
 
@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable_experiments.tasks.pathfinder import compact
-from multistable_experiments.tasks.pathfinder.splits import lra_split
+from multistable_experiments.tasks.pathfinder.generated import read
+from multistable_experiments.tasks.pathfinder.task import split_rows
 
 
 class Residual(nn.Module):
@@ -77,9 +77,9 @@ def main() -> None:
     parser.add_argument("--epoch-images", type=int, default=160_000, help="images between two tests")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    images, labels = compact.read(options.data)
+    _, _, labels, images = read(options.data)
     x, y = torch.from_numpy(images).to(options.device), torch.from_numpy(labels).long().to(options.device)
-    train, _, test = (rows.to(options.device) for rows in lra_split(len(x)))
+    train, _, test = (rows.to(options.device) for rows in split_rows(len(x), "lra"))
     torch.manual_seed(0)
     model = nn.Sequential(Pixels(), network(options.width, options.blocks)).to(options.device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=options.peak, weight_decay=0.01)

@@ -23,9 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable_experiments.tasks.folder import data_folder
-from multistable_experiments.tasks.pathfinder.generator import draw, glyphs
+from multistable_experiments.tasks.pathfinder.generator import draw
 from multistable_experiments.tasks.pathfinder.settings import settings
-from multistable_experiments.tasks.pathfinder.strokes import render
 
 SETS = {
     "hard, 10 asked": ("hard", 10, "hard_nd10_330"),
@@ -62,8 +61,8 @@ def images(name: str, control: str) -> tuple[Tensor, Tensor]:
     level, asked, file = SETS[name]
     with np.load(data_folder() / "pathfinder_reference" / f"{file}.npz") as reference:
         theirs = reference["x"]
-    s = replace(settings(level, distractors=asked), **CONTROLS[control])
-    ours = render(glyphs(s), draw(s, SEED, 0, len(theirs)))
+    s = replace(settings(level), distractors=asked, **CONTROLS[control])
+    ours, _ = draw(s, SEED, 0, len(theirs))
     both = np.stack([theirs, ours], axis=1).reshape(-1, *theirs.shape[1:])
     return inputs(both), torch.arange(len(both)) % 2
 

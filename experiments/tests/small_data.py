@@ -6,41 +6,54 @@ from pathlib import Path
 
 import torch
 
-from multistable_experiments.tasks import idx, mnist
-from multistable_experiments.tasks.pathfinder import settings, task
-from multistable_experiments.tasks.pathfinder.compact import Origin
-from multistable_experiments.tasks.pathfinder.produce import CompactStore, produce
+from multistable_experiments.tasks.mnist import FILES
+from multistable_experiments.tasks.pathfinder import generated, release, task
+from multistable_experiments.tasks.pathfinder.generator import draw
+from multistable_experiments.tasks.pathfinder.settings import settings
 
 
-def idx_bytes(tensor):
+def idx_bytes(tensor: torch.Tensor) -> bytes:
     sizes = b"".join(size.to_bytes(4, "big") for size in tensor.shape)
     return bytes([0, 0, 8, tensor.ndim]) + sizes + bytes(tensor.flatten().tolist())
 
 
-def described(name, content):
-    packed = gzip.compress(content, mtime=0)
-    return idx.IDXFile(name, hashlib.sha256(content).hexdigest(), hashlib.sha256(packed).hexdigest()), packed
-
-
-def write_mnist(folder: Path) -> dict[tuple[str, str], idx.IDXFile]:
+def write_mnist(folder: Path) -> dict[str, str]:
     """40 training and 10 test images of random pixels in ``folder/mnist``, and their checksums."""
     random = torch.Generator().manual_seed(0)
-    files = {}
+    checksums = {}
     (folder / "mnist").mkdir(parents=True)
-    for (part, what), real in mnist.FILES.items():
-        shape = ((40 if part == "train" else 10), *((28, 28) if what == "images" else ()))
-        content = idx_bytes(torch.randint(0, 256 if what == "images" else 10, shape, generator=random).byte())
-        files[part, what], packed = described(real.name, content)
-        (folder / "mnist" / f"{real.name}.gz").write_bytes(packed)
-    return files
+    for name in FILES:
+        shape = ((40 if name.startswith("train") else 10), *((28, 28) if "images" in name else ()))
+        content = idx_bytes(torch.randint(0, 256 if "images" in name else 10, shape, generator=random).byte())
+        checksums[name] = hashlib.sha256(content).hexdigest()
+        (folder / "mnist" / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
+    return checksums
 
 
 def write_pathfinder(level: str, count: int) -> None:
-    """Generated images where ``MULTISTABLE_DATA`` says."""
-    list(produce(CompactStore(task.compact_file(level)), Origin(settings(level), seed=0, count=count)))
+    """Generated images in the data folder."""
+    list(generated.generate(generated.generated_file(level), level, count=count))
+
+
+def write_release(level: str, count: int, batch_size: int = 1000) -> Path:
+    """The images of seed 0 as the release has them, in the data folder; returns the folder of the level."""
+    from PIL import Image
+
+    s = settings(level)
+    root = release.release_folder() / s.folder
+    (root / "metadata").mkdir(parents=True)
+    for batch, start in enumerate(range(0, count, batch_size)):
+        (root / "imgs" / str(batch)).mkdir(parents=True)
+        lines = []
+        images, labels = draw(s, 0, batch, min(batch_size, count - start))
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            Image.fromarray(image).save(root / "imgs" / str(batch) / f"sample_{i}.png")
+            lines.append(f"imgs/{batch} sample_{i}.png {i} {label} 1.0 {s.contour_length} 2 2 0.5 1 1\n")
+        (root / "metadata" / f"{batch}.npy").write_text("".join(lines))
+    return root
 
 
 def forget_pathfinder() -> None:
-    """Images are kept in memory; another test has another folder."""
+    """Clear the cache of images; another test has another folder."""
     task._load.cache_clear()
     task._statistics.cache_clear()

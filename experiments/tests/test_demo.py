@@ -13,7 +13,7 @@ from multistable_experiments import demo
 from multistable_experiments.demo import copy_first, hold_bit
 from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training.presets import SHORT, Preset
-from multistable_experiments.training.trained import load_trained
+from multistable_experiments.training.results import load_trained
 
 TINY = demo.Plan(
     bit_steps=20,

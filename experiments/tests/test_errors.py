@@ -7,7 +7,7 @@ import torch
 import typer
 
 from multistable_experiments.errors import exit_on_error
-from multistable_experiments.tasks.idx import DataError
+from multistable_experiments.tasks.mnist import DataError
 from multistable_experiments.training import NonFiniteLossError
 from multistable_experiments.training.checkpoint import CheckpointError
 

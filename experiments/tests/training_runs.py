@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import torch
+
 from multistable.models import ModelConfig
 from multistable_experiments.tasks import CopyFirst, HoldBit
 from multistable_experiments.training import Options, Run, Schedule
+from multistable_experiments.training.processes import Processes
 
+ALONE = Processes(torch.device("cpu"))
 QUIET = Options(device="cpu", show_progress=False)
 FAST = Schedule(start=1e-3, peak=4e-3, end=1e-5, warmup_epochs=1)
 
@@ -23,7 +27,7 @@ def hold_bit_run(cells=("bmru",), length=50, d_state=16, **changes) -> Run:
 
 
 def numbers(result: dict) -> tuple:
-    """What must be equal between equal runs: all but the times."""
+    """What must be equal between equal runs: everything except times."""
     times = {"seconds", "timesteps_per_second"}
     history = [{key: value for key, value in record.items() if key not in times} for record in result["history"]]
     return history, result["metrics"]

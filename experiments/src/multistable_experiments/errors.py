@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import typer
 
-from multistable_experiments.tasks.idx import DataError
+from multistable_experiments.tasks.mnist import DataError
 from multistable_experiments.training.checkpoint import CheckpointError
 from multistable_experiments.training.loop import NonFiniteLossError
 

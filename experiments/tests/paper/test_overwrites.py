@@ -14,7 +14,7 @@ from multistable_experiments.paper.overwrites import find_memory, measure
 from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training import OutOfTimeError
 from multistable_experiments.training.checkpoint import CheckpointError
-from multistable_experiments.training.evaluate import read_piece
+from multistable_experiments.training.evaluate import read_chunk as read_piece
 from training_runs import QUIET, copy_first_run, hold_bit_run
 
 THRESHOLD = 3.5

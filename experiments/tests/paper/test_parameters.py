@@ -9,7 +9,7 @@ from torch import nn
 from multistable.models import build_model
 from multistable_experiments.paper.experiments import FIGURES
 from multistable_experiments.tasks.base import split_sizes
-from multistable_experiments.tasks.pathfinder.splits import paper_split
+from multistable_experiments.tasks.pathfinder.task import split_rows as paper_split
 from multistable_experiments.training.command import adjust, cell_names
 from multistable_experiments.training.presets import make_run, preset
 

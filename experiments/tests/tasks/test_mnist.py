@@ -1,98 +1,115 @@
-"""MNIST: IDX files plain and gzipped, damage is named, downloads are checked, pixels become the paper's inputs."""
+"""MNIST: files plain and gzipped, damage is named, downloads are checked, pixels become the paper's inputs."""
 
 import dataclasses
+import functools
 import gzip
 import hashlib
+import http.server
 import re
+import threading
 
 import pytest
 import torch
 
-from multistable_experiments.tasks import MNIST, idx, mnist
+from multistable_experiments.tasks import MNIST, mnist
 from multistable_experiments.tasks.folder import data_folder
-from small_data import described, idx_bytes, write_mnist
+from small_data import write_mnist
 
-
-@pytest.fixture
-def images():
-    return torch.randint(0, 256, (5, 3, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
-def test_read_gives_the_tensor_back(tmp_path, images, packed):
-    content = idx_bytes(images)
-    file, gz = described("images", content)
-    (tmp_path / ("images.gz" if packed else "images")).write_bytes(gz if packed else content)
-    assert torch.equal(idx.read(file, tmp_path), images)
-
-
-def test_missing_file_is_named(tmp_path, images):
-    file, _ = described("images", idx_bytes(images))
-    with pytest.raises(idx.DataError, match=r"images \(or images\.gz\) is not in"):
-        idx.read(file, tmp_path)
-
-
-DAMAGES = {
-    "truncated": (lambda content: content[:-4], "truncated or too long: it announces 5 x 3 x 2 elements, got 26"),
-    "flipped": (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "corrupt: the sha256 of its content is"),
-    "empty": (lambda content: b"", "no IDX file"),
-    "header": (lambda content: content[:9], "truncated"),
-    "text": (lambda content: b"<html>not found</html>", "no IDX file"),
-    "no elements": (lambda content: content[:4] + bytes(12), "truncated"),
-    "floats": (lambda content: content[:2] + b"\x0d" + content[3:], "must hold unsigned bytes"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
-def test_damaged_file_is_named(tmp_path, images, damage, packed):
-    content = idx_bytes(images)
-    file, _ = described("images", content)
-    spoil, message = DAMAGES[damage]
-    path = tmp_path / ("images.gz" if packed else "images")
-    path.write_bytes(gzip.compress(spoil(content)) if packed else spoil(content))
-    with pytest.raises(idx.DataError, match=f"{re.escape(str(path))}.*{message}.*; remove it to have it downloaded"):
-        idx.read(file, tmp_path)
-
-
-@pytest.mark.parametrize("cut", [3, 20, -4])
-def test_truncated_gzip_is_named(tmp_path, images, cut):
-    file, packed = described("images", idx_bytes(images))
-    (tmp_path / "images.gz").write_bytes(packed[:cut])
-    with pytest.raises(idx.DataError, match=r"images\.gz is truncated or corrupt"):
-        idx.read(file, tmp_path)
-
-
-def test_download_takes_the_first_good_mirror(tmp_path, images):
-    """Mirrors are folders here; the URLs are read by the same code."""
-    file, packed = described("images", idx_bytes(images))
-    mirrors = []
-    for name, content in (("gone", None), ("cut", packed[:-3]), ("good", packed)):
-        (tmp_path / name).mkdir()
-        if content is not None:
-            (tmp_path / name / "images.gz").write_bytes(content)
-        mirrors.append((tmp_path / name).as_uri() + "/")
-    target = tmp_path / "data"
-    assert idx.download(file, target, tuple(mirrors)) == target / "images.gz"
-    assert torch.equal(idx.read(file, target), images)
-    assert [path.name for path in target.iterdir()] == ["images.gz"]
-
-
-def test_failed_download_leaves_nothing_behind(tmp_path, images):
-    file, packed = described("images", idx_bytes(images))
-    (tmp_path / "images.gz").write_bytes(packed[:-3])
-    target = tmp_path / "data"
-    with pytest.raises(idx.DataError, match=r"images\.gz could not be downloaded(.|\n)*sha256(.|\n)*missing"):
-        idx.download(file, target, (tmp_path.as_uri() + "/", (tmp_path / "missing").as_uri() + "/"))
-    assert list(target.iterdir()) == []
+NAME = "t10k-images-idx3-ubyte"
 
 
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
     """A data folder with 40 training and 10 test images, and checksums to match."""
     monkeypatch.setattr(mnist, "FILES", write_mnist(tmp_path))
+    monkeypatch.setattr(mnist, "MIRRORS", ())
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
+    mnist._load.cache_clear()
     return tmp_path
+
+
+def test_plain_files_are_read_like_gzipped_ones(small_mnist):
+    packed = mnist.load("test")
+    for path in (small_mnist / "mnist").iterdir():
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    mnist._load.cache_clear()
+    plain = mnist.load("test")
+    assert all(torch.equal(a, b) for a, b in zip(plain, packed, strict=True))
+    assert [x.shape for x in plain] == [(10, 784), (10,)]
+
+
+DAMAGE = {
+    "cut off": lambda content: content[:-4],
+    "a flipped bit": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    "empty": lambda content: b"",
+    "another file": lambda content: b"<html>not found</html>",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_damaged_file_is_named(small_mnist, kind, packed):
+    path = small_mnist / "mnist" / f"{NAME}.gz"
+    content = DAMAGE[kind](gzip.decompress(path.read_bytes()))
+    path.unlink()
+    path = path if packed else path.with_suffix("")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    message = f"{re.escape(str(path))} is damaged: its sha256 is .*, expected .*; remove it to download it again"
+    with pytest.raises(mnist.DataError, match=message):
+        mnist.load("test")
+
+
+@pytest.mark.parametrize("cut", [3, 20, -4])
+def test_truncated_gzip_is_named(small_mnist, cut):
+    path = small_mnist / "mnist" / f"{NAME}.gz"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(mnist.DataError, match=rf"{NAME}\.gz is damaged: not a whole gzip file"):
+        mnist.load("test")
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Serve a folder on this machine; yields the folder and its address."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *words):
+            pass
+
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+        thread.join()
+
+
+def test_download_takes_the_first_good_mirror(small_mnist, server, monkeypatch):
+    folder, address = server
+    path = small_mnist / "mnist" / f"{NAME}.gz"
+    packed, expected = path.read_bytes(), mnist.load("test")[0]
+    path.unlink()
+    for name, content in (("cut", packed[:-3]), ("good", packed)):
+        (folder / name).mkdir()
+        (folder / name / path.name).write_bytes(content)
+    monkeypatch.setattr(mnist, "MIRRORS", tuple(f"{address}/{name}/" for name in ("gone", "cut", "good")))
+    mnist._load.cache_clear()
+    assert torch.equal(mnist.load("test")[0], expected)
+    assert path.read_bytes() == packed
+
+
+def test_failed_download_leaves_nothing_behind(small_mnist, server, monkeypatch):
+    folder, address = server
+    path = small_mnist / "mnist" / f"{NAME}.gz"
+    (folder / path.name).write_bytes(path.read_bytes()[:-3])
+    path.unlink()
+    before = sorted(path.parent.iterdir())
+    monkeypatch.setattr(mnist, "MIRRORS", (f"{address}/", f"{address}/gone/"))
+    with pytest.raises(mnist.DataError, match=r"could not be downloaded(.|\n)*MULTISTABLE_DATA(.|\n)*gzip(.|\n)*404"):
+        mnist.load("test")
+    assert sorted(path.parent.iterdir()) == before
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -127,16 +144,9 @@ def test_the_permutation_never_changes():
     assert hashlib.sha256(str(order.tolist()).encode()).hexdigest()[:16] == "b6023378b7126662"
 
 
-def test_data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
-    assert data_folder() == tmp_path
-    monkeypatch.delenv("MULTISTABLE_DATA")
-    assert data_folder().name == "multistable"
-
-
 def test_real_files():
     folder = data_folder() / "mnist"
-    if any(idx.find(file, folder) is None for file in mnist.FILES.values()):
+    if not all((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in mnist.FILES):
         pytest.skip("MULTISTABLE_DATA does not hold the MNIST files")
     images, labels = mnist.load("train")
     assert images.shape == (60_000, 784)

@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, damage is named, a crash while writing keeps the old file."""
+"""Checkpoints: what is saved is loaded, damage is named, a folder has one process."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 
 from multistable_experiments.files import write_atomically
-from multistable_experiments.training import Options, checkpoint, train_run
+from multistable_experiments.training import checkpoint, train_run
 from multistable_experiments.training.results import folder_of
 from sources import environment
 from training_runs import QUIET, copy_first_run
@@ -60,7 +60,7 @@ def test_changed_info_is_named(path):
 
 def test_a_crash_while_writing_keeps_the_old_file(path):
     with pytest.raises(TypeError):
-        write_atomically(path, "text is no bytes")  # pyright: ignore
+        write_atomically(path, "text instead of bytes")  # pyright: ignore
     assert checkpoint.load(path)[1] == INFO
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -73,32 +73,31 @@ def test_restore_refuses_what_does_not_fit():
         checkpoint.restore(live, {"w": torch.zeros(3)}, "here")
 
 
-def test_a_run_with_a_damaged_checkpoint_does_not_start_anew(tmp_path):
-    run = copy_first_run()
-    train_run(run, tmp_path, QUIET)
-    folder = folder_of(run, tmp_path)
-    (folder / "result.json").unlink()
-    path = folder / "last.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(checkpoint.CheckpointError, match=r"last\.safetensors"):
-        train_run(run, tmp_path, QUIET)
+def test_a_file_of_another_program_is_refused(path):
+    from safetensors.torch import save_file
 
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    run, other = copy_first_run(), copy_first_run(seed=1)
-    train_run(run, tmp_path, Options(device="cpu", show_progress=False, checkpoint_seconds=0))
-    folder_of(run, tmp_path).rename(folder_of(other, tmp_path))
-    (folder_of(other, tmp_path) / "result.json").unlink()
-    with pytest.raises(checkpoint.CheckpointError, match="belongs to another run"):
-        train_run(other, tmp_path, QUIET)
+    save_file({"w": torch.zeros(2)}, path)
+    with pytest.raises(
+        checkpoint.CheckpointError, match=r"last\.safetensors has no record of a run; remove its folder"
+    ):
+        checkpoint.load(path)
 
 
 def test_checkpoints_hold_no_pickle(tmp_path):
+    """All of the file is tensors and JSON: a header, then exactly the bytes of the tensors."""
     run = copy_first_run()
     train_run(run, tmp_path, QUIET)
-    for path in folder_of(run, tmp_path).glob("*.safetensors"):
+    paths = sorted(folder_of(run, tmp_path).glob("*.safetensors"))
+    assert [path.name for path in paths] == ["best.safetensors", "last.safetensors"]
+    for path in paths:
         with safe_open(path, framework="pt") as file:
-            json.loads(file.metadata()["multistable"])
+            info = json.loads(file.metadata()["multistable"])
+            size = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
+        assert info["run"] == run.to_dict()
+        content = path.read_bytes()
+        header = int.from_bytes(content[:8], "little")
+        json.loads(content[8 : 8 + header])
+        assert len(content) == 8 + header + size
 
 
 HOLD = """

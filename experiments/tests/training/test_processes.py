@@ -1,4 +1,4 @@
-"""Two processes on the CPU: there really are two, and they train as one process would with the whole batch."""
+"""Two processes on the CPU: there really are two, and they train as one process does with the whole batch."""
 
 import subprocess
 import sys
@@ -18,40 +18,24 @@ from training_runs import QUIET
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 
 HERE = Path(__file__).parents[1]
-LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"],
-    # `accelerate launch --cpu --num_processes 2` would start one process only.
-    "accelerate": [
-        "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "29518",
-    ],
-}  # fmt: skip
+# `accelerate launch --cpu --num_processes 2` would start one process only. It starts them as torchrun does.
+LAUNCHER = [
+    "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+    "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "29518",
+]  # fmt: skip
 
 
-def launch(launcher, *words):
+def launch(*words):
     env = environment(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true", PYTHONWARNINGS="default")
-    command = [sys.executable, "-m", *LAUNCHERS[launcher], str(HERE / "train_two.py"), *words]
+    command = [sys.executable, "-m", *LAUNCHER, str(HERE / "train_two.py"), *words]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_processes_train_as_one(tmp_path, launcher):
-    words = [
-        "copy-first",
-        "--scale",
-        "smoke",
-        "--cell",
-        "bmru,lru",
-        "--batch-size",
-        "36",
-        "--device",
-        "cpu",
-        "--longer",
-        "100",
-    ]
-    output = launch(launcher, *words, "--out", str(tmp_path / "two"))
+def test_two_processes_train_as_one(tmp_path):
+    words = ["copy-first", "--scale", "smoke", "--cell", "bmru,lru", "--batch-size", "36", "--device", "cpu"]
+    output = launch(*words, "--longer", "100", "--out", str(tmp_path / "two"))
     assert output.count("best on validation") == 1, "one table, not two"
     run = make_run(replace(preset("copy-first", "smoke"), batch_size=36), ("bmru", "lru"))
     together = results.read(folder_of(run, tmp_path / "two"), run)

@@ -1,17 +1,18 @@
-"""Runs survive JSON and have a hash; learning rates; groups of weight decay."""
+"""Runs survive JSON and keep their hash; wrong values are refused; learning rates."""
 
+import dataclasses
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
-import torch
 
-from multistable.models import build_model
-from multistable_experiments.tasks import MNIST
+from multistable.models import ModelConfig
+from multistable.models.config import LRUConfig, PositionConfig
+from multistable_experiments.tasks import MNIST, TASKS, CopyFirst
 from multistable_experiments.training import Decay, Run, Schedule
-from multistable_experiments.training.optim import build_optimizer, decay_groups, set_rate
 from multistable_experiments.training.presets import PRESETS, make_run
+from multistable_experiments.training.run import LATER
 from training_runs import copy_first_run, hold_bit_run
 
 
@@ -54,7 +55,57 @@ def test_runs_keep_their_names(key, cells, name):
     assert make_run(PRESETS[key], cells).id == name
 
 
-def test_a_later_field_counts_where_it_is_used():
+@dataclass(frozen=True)
+class LaterCopyFirst(CopyFirst):
+    """The task after somebody added a field to it."""
+
+    flags: int = 2
+
+
+def test_a_later_field_keeps_the_identity_of_earlier_runs(monkeypatch):
+    """Its default may be a new behaviour: a stored run without the field has the earlier one."""
+    earlier = copy_first_run()
+    stored = earlier.to_dict()
+    monkeypatch.setitem(TASKS, "copy-first", LaterCopyFirst)
+    monkeypatch.setitem(LATER, LaterCopyFirst, {"flags": 1})
+    again = Run.from_dict(stored)
+    assert again.task == LaterCopyFirst(**dataclasses.asdict(earlier.task), flags=1)
+    assert again.id == earlier.id
+    new = replace(again, task=replace(again.task, flags=2))
+    assert new.id != earlier.id
+    assert Run.from_dict(json.loads(json.dumps(new.to_dict()))) == new
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "path"),
+    [
+        (Run, "precision", ()),
+        (Schedule, "end", ("schedule",)),
+        (Decay, "reading", ("decay",)),
+        (ModelConfig, "initial", ("model",)),
+        (PositionConfig, "tuning", ("model", "position")),
+        (LRUConfig, "r_max", ("model", "lru")),
+        (MNIST, "permuted", ("task",)),
+    ],
+)
+def test_every_part_of_a_run_can_get_a_later_field(monkeypatch, kind, field, path):
+    """As if this field were the later one, and its present value that of all earlier runs."""
+    run = make_run(PRESETS["mnist", "paper"], ("bmru", "lru"))
+    stored = run.to_dict()
+    part = stored
+    for name in path:
+        part = part[name]
+    value, name = part.pop(field), run.id
+    monkeypatch.setitem(LATER, kind, {field: value})
+    assert run.id != name, "the field is left out of the hash"
+    again = Run.from_dict(stored)
+    assert again == run
+    assert again.id == run.id
+    monkeypatch.setitem(LATER, kind, {field: "another value"})
+    assert run.id == name, "at another value it counts"
+
+
+def test_positions_everywhere_are_another_run():
     run = make_run(PRESETS["mnist", "paper"], ("lru",))
     everywhere = replace(run.model, position=replace(run.model.position, everywhere=True))
     assert replace(run, model=everywhere).id != run.id
@@ -100,61 +151,6 @@ def test_schedule_values(epoch, rate):
 
 def test_schedule_without_warm_up_starts_at_the_peak():
     assert Schedule(warmup_epochs=0).rate(0, 10) == 1e-3
-
-
-def strengths(cells, decay):
-    """Name of each parameter -> its weight decay."""
-    model = build_model(copy_first_run(cells).model)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = [
-        (names[id(parameter)], group["weight_decay"])
-        for group in decay_groups(model, decay)
-        for parameter in group["params"]
-    ]
-    assert len(found) == len(names), "each parameter once"
-    return dict(found)
-
-
-def test_weight_decay_of_the_paper():
-    found = strengths(("bmru", "lru", "hybrid"), Decay())
-    bmru = {name for name, strength in found.items() if strength == 1e-4}
-    assert bmru == {
-        "blocks.0.cell.weight_ih_l0",
-        "blocks.0.cell.bias_ih_l0",
-        "blocks.0.cell.alpha_l0",
-        "blocks.0.out_proj.bmru",
-        "blocks.2.cell.bmru.0.weight_ih_l0",
-        "blocks.2.cell.bmru.0.bias_ih_l0",
-        "blocks.2.cell.bmru.0.alpha_l0",
-        "blocks.2.out_proj.bmru",
-    }
-    assert {strength for name, strength in found.items() if name not in bmru} == {0.05}
-    assert found["blocks.0.norm.weight"] == found["blocks.1.cell.log_nu_l0"] == 0.05
-
-
-def test_the_usual_reading_spares_norms_and_dynamics():
-    paper, usual = (strengths(("bmru", "lru"), Decay(reading=reading)) for reading in ("paper", "usual"))
-    spared = {name for name in paper if paper[name] != usual[name]}
-    assert {usual[name] for name in spared} == {0.0}
-    dynamics = {f"blocks.1.cell.log_{what}_l0" for what in ("nu", "theta", "gamma")}
-    norms = {f"blocks.{i}.norm.{what}" for i in (0, 1) for what in ("weight", "bias")}
-    assert dynamics | norms | {"blocks.1.skip"} <= spared
-    assert not any(name.endswith("weight") for name in spared - norms)
-    assert usual["blocks.0.cell.alpha_l0"] == 1e-4
-
-
-def test_decay_shrinks_weights_by_rate_times_strength():
-    """With zero gradients AdamW multiplies each weight by 1 - rate * decay and does nothing else."""
-    model = build_model(copy_first_run(("bmru", "lru")).model)
-    optimizer = build_optimizer(model, Decay())
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    set_rate(optimizer, 0.1)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for name, parameter in model.named_parameters():
-        strength = 1e-4 if parameter in set(model.bmru_parameters()) else 0.05
-        torch.testing.assert_close(parameter.detach(), before[name] * (1 - 0.1 * strength))
 
 
 def test_negative_learning_rate_is_refused():

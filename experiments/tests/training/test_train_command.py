@@ -4,11 +4,11 @@ import json
 
 import pytest
 import typer
+from multistable_experiments.tasks.pathfinder.compact import Origin
+from multistable_experiments.tasks.pathfinder.produce import FolderStore, produce
 from typer.testing import CliRunner
 
 from multistable_experiments.tasks.pathfinder import settings
-from multistable_experiments.tasks.pathfinder.compact import Origin
-from multistable_experiments.tasks.pathfinder.produce import FolderStore, produce
 from multistable_experiments.tasks.pathfinder.task import release_folder
 from multistable_experiments.training.command import train
 from small_data import forget_pathfinder

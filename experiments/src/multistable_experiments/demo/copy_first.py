@@ -17,8 +17,7 @@ from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training import Options, Run, train_run
 from multistable_experiments.training.evaluate import evaluate_stream
 from multistable_experiments.training.presets import SHORT, Preset, make_run
-from multistable_experiments.training.results import folder_of
-from multistable_experiments.training.trained import load_trained
+from multistable_experiments.training.results import folder_of, load_trained
 
 __all__ = ["CELLS", "FIRST", "LENGTHS", "NOISES", "PRESET", "Outcome", "learn", "make"]
 

@@ -24,7 +24,8 @@ from multistable_experiments.paper.bookmark import Bookmark, Place
 from multistable_experiments.paper.experiments import TestAt
 from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training import Run
-from multistable_experiments.training.evaluate import ahead, read_piece
+from multistable_experiments.training.evaluate import prefetch as ahead
+from multistable_experiments.training.evaluate import read_chunk as read_piece
 
 __all__ = ["OF_BMRU", "Memory", "find_memory", "is_whole", "measure"]
 

@@ -22,7 +22,7 @@ from multistable_experiments.paper.bookmark import Bookmark
 from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.overwrites import OF_BMRU, is_whole, measure
 from multistable_experiments.paper.store import Record
-from multistable_experiments.tasks.idx import DataError
+from multistable_experiments.tasks.mnist import DataError
 from multistable_experiments.training import NonFiniteLossError, Options, OutOfTimeError, train_run
 from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in, damage_named
 from multistable_experiments.training.loop import BEST, LAST

@@ -1,4 +1,4 @@
-"""What a task is: sets of samples from a seed, inputs of a batch, loss and metric of a batch."""
+"""The interface of a task: sets of samples from a seed; inputs, loss and metric of a batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Pooling = Literal["last", "mean", "none"]
 
 @dataclass(frozen=True)
 class Samples:
-    """One set of S samples as it is kept on the device; :meth:`Task.inputs` turns rows of ``stored`` into inputs."""
+    """S samples as they are stored on the device; :meth:`Task.inputs` turns rows of ``stored`` into inputs."""
 
     stored: Tensor
     """``[S, ...]``, in the most compact form (bytes for pixels): a batch is expanded when it is used."""
@@ -34,7 +34,7 @@ class Task(ABC):
     __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]
     metric: ClassVar[str]
-    """Name of what :meth:`scores` measures."""
+    """The name of :meth:`scores`."""
     larger_is_better: ClassVar[bool]
     pooling: ClassVar[Pooling] = "last"
     """How the outputs of the timesteps become the prediction."""
@@ -45,11 +45,11 @@ class Task(ABC):
 
     @abstractmethod
     def samples(self, split: Split, seed: int, device: torch.device | str = "cpu") -> Samples:
-        """The same samples for the same seed on every device; no sample is drawn for two splits."""
+        """Equal seeds give equal samples on every device; no sample is in two splits."""
 
     @abstractmethod
     def inputs(self, stored: Tensor) -> Tensor:
-        """Rows of ``Samples.stored [B, ...]`` to inputs ``x [B, T, D]``, float32."""
+        """Inputs ``x [B, T, D]``, float32, of rows of ``Samples.stored [B, ...]``."""
 
     @abstractmethod
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Regression(Task):
 
 
 class Classification(Task):
-    """One of ``d_output`` classes per sequence, cross-entropy; the metric is the share of right answers."""
+    """One of ``d_output`` classes per sequence, cross-entropy; the metric is the accuracy."""
 
     metric = "accuracy"
     larger_is_better = True
@@ -89,10 +89,10 @@ class Classification(Task):
 
 @runtime_checkable
 class Streamed(Protocol):
-    """A task that also exists at lengths too great to hold: its sequences come in pieces, to be read with a state."""
+    """A task whose sequences can be longer than memory allows: they come in chunks, and the model carries its state."""
 
     def stream(self, length: int, samples: int, seed: int) -> tuple[Tensor, Iterator[Tensor]]:
-        """Targets ``[S]`` and pieces ``[S, t, D]`` of the inputs, in order, ``length`` timesteps in all, on the CPU."""
+        """Targets ``[S]`` and chunks ``[S, t, D]`` of the inputs, in order, ``length`` timesteps in all, on the CPU."""
         ...
 
 

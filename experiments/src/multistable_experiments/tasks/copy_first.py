@@ -1,4 +1,4 @@
-"""Copy-first-input: remember the first of many random numbers, all of which look alike but for a flag."""
+"""Copy-first-input: remember the first of many random numbers, which only a flag tells from the others."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from multistable_experiments.tasks.seeds import generator
 
 __all__ = ["CopyFirst"]
 
-BLOCK = 1_000  # timesteps of a piece of a stream; the numbers of a stream depend on it
+CHUNK = 1_000  # timesteps of a chunk of a stream; the numbers of a stream depend on it
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class CopyFirst(Regression):
     """The paper's section "Copy-first-input".
 
     ``x_t = (r_t, f_t)``: ``r_1`` is drawn from N(0, 1), the later ``r_t`` from N(0, noise^2); the flag ``f_t`` is 1 at
-    the first timestep and 0 later. Target: ``r_1``; loss: squared error at the last timestep. A model that knows
-    nothing has a loss of 1.
+    the first timestep and 0 later. Target: ``r_1``; loss: squared error at the last timestep. Always
+    answering 0 has a loss of 1.
 
-    In the paper's test of generalisation the noise is drawn "from N(0, 0.1)", which can be read as ``noise=0.1`` or,
-    0.1 being the variance, as ``noise=sqrt(0.1)``.
+    In the paper's test of generalisation the noise is drawn "from N(0, 0.1)", which is ambiguous: ``noise=0.1``, or,
+    if 0.1 is the variance, ``noise=sqrt(0.1)``.
     """
 
     name = "copy-first"
@@ -36,7 +36,7 @@ class CopyFirst(Regression):
     noise: float = 1.0
     """Standard deviation of the numbers after the first."""
     train_samples: int = 60_000
-    """Fixed samples, of which 10 % are the validation set."""
+    """Fixed samples; 10 % of them are the validation set."""
     test_samples: int = 60_000
 
     def __post_init__(self) -> None:
@@ -60,18 +60,18 @@ class CopyFirst(Regression):
         random = generator(seed, self.name, "stream", length, samples)
         target = torch.randn(samples, generator=random)
 
-        def pieces() -> Iterator[Tensor]:
-            for start in range(0, length, BLOCK):
-                r = self.noise * torch.randn(samples, min(BLOCK, length - start), generator=random)
+        def chunks() -> Iterator[Tensor]:
+            for start in range(0, length, CHUNK):
+                r = self.noise * torch.randn(samples, min(CHUNK, length - start), generator=random)
                 if start == 0:
                     r[:, 0] = target
                 yield with_flag(r, first=start == 0)
 
-        return target, pieces()
+        return target, chunks()
 
 
 def with_flag(r: Tensor, first: bool) -> Tensor:
-    """``r [B, T]`` to ``x [B, T, 2]``, with a flag at the first timestep if this piece has it."""
+    """``r [B, T]`` to ``x [B, T, 2]``; the flag is set at the first timestep if ``first``."""
     x = F.pad(r.unsqueeze(-1), (0, 1))
     if first:
         x[:, 0, 1] = 1

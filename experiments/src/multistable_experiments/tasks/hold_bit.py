@@ -11,15 +11,15 @@ from multistable_experiments.tasks.base import Regression, Samples, Split
 
 __all__ = ["HoldBit"]
 
-BLOCK = 10_000  # timesteps of a piece of a stream
+CHUNK = 10_000  # timesteps of a chunk of a stream
 
 
 @dataclass(frozen=True)
 class HoldBit(Regression):
     """The paper's "simple benchmark" (section "Properties of the bistable MRU", stationarity).
 
-    ``x [B, T, 1]`` is the bit, then zeros; target: the bit; loss: squared error at the last timestep. There are two
-    possible inputs only, so a set repeats the two of them in turn, and the test set has each of them once.
+    ``x [B, T, 1]`` is the bit, then zeros; target: the bit; loss: squared error at the last timestep. Only two
+    inputs are possible: a set alternates between them, and the test set has each once.
     """
 
     name = "hold-bit"
@@ -46,14 +46,14 @@ class HoldBit(Regression):
     def stream(self, length: int, samples: int, seed: int) -> tuple[Tensor, Iterator[Tensor]]:
         bits = both_bits(samples)
 
-        def pieces() -> Iterator[Tensor]:
-            for start in range(0, length, BLOCK):
-                x = torch.zeros(samples, min(BLOCK, length - start), 1)
+        def chunks() -> Iterator[Tensor]:
+            for start in range(0, length, CHUNK):
+                x = torch.zeros(samples, min(CHUNK, length - start), 1)
                 if start == 0:
                     x[:, 0, 0] = bits
                 yield x
 
-        return bits, pieces()
+        return bits, chunks()
 
 
 def both_bits(samples: int) -> Tensor:

@@ -1,5 +1,10 @@
 """Sequential MNIST: one pixel per timestep, permuted or in reading order, with black pixels at the end."""
 
+import gzip
+import hashlib
+import http.client
+import urllib.request
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from multistable.ops.checks import check_sizes
-from multistable_experiments.tasks import idx
+from multistable_experiments.files import write_atomically
 from multistable_experiments.tasks.base import Classification, Samples, Split, split_sizes
 from multistable_experiments.tasks.folder import data_folder
 from multistable_experiments.tasks.seeds import generator
 
-__all__ = ["MNIST", "PERMUTATION_SEED", "load", "permutation"]
+__all__ = ["MNIST", "PERMUTATION_SEED", "DataError", "load", "permutation"]
 
 PIXELS = 28 * 28
 
@@ -22,29 +27,19 @@ PERMUTATION_SEED = 0
 """The paper does not give its permutation: ours is ``permutation()``, the same in all runs whatever their seed."""
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+TIMEOUT_SECONDS = 30
 
 FILES = {
-    ("train", "images"): idx.IDXFile(
-        "train-images-idx3-ubyte",
-        sha256="ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        sha256_gz="440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    ),
-    ("train", "labels"): idx.IDXFile(
-        "train-labels-idx1-ubyte",
-        sha256="65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        sha256_gz="3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    ),
-    ("test", "images"): idx.IDXFile(
-        "t10k-images-idx3-ubyte",
-        sha256="0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        sha256_gz="8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    ),
-    ("test", "labels"): idx.IDXFile(
-        "t10k-labels-idx1-ubyte",
-        sha256="ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        sha256_gz="f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
+"""Names of the files and the sha256 of their unpacked content."""
+
+
+class DataError(ValueError):
+    """A data file is missing, damaged, or cannot be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -93,20 +88,62 @@ class MNIST(Classification):
         return (pixels.to(torch.float32) / 255 - 0.5).unsqueeze(-1)
 
 
-def load(part: str) -> tuple[Tensor, Tensor]:
-    """Images ``[S, 784]`` and labels ``[S]``, uint8, of ``"train"`` or ``"test"``; downloaded if they are not there."""
-    return _load(FILES[part, "images"], FILES[part, "labels"], data_folder() / "mnist")
-
-
-@lru_cache(maxsize=2)
-def _load(images: idx.IDXFile, labels: idx.IDXFile, folder: Path) -> tuple[Tensor, Tensor]:
-    """Cached, because every set of every run is a part of them, and unpacking and checking takes half a second."""
-    for file in (images, labels):
-        if idx.find(file, folder) is None:
-            idx.download(file, folder, MIRRORS)
-    return idx.read(images, folder).flatten(1), idx.read(labels, folder)
-
-
 def permutation() -> Tensor:
     """The order ``[784]`` in which pixels are read: position t shows pixel ``permutation()[t]``."""
     return torch.randperm(PIXELS, generator=generator(PERMUTATION_SEED, "mnist permutation"))
+
+
+def load(part: str) -> tuple[Tensor, Tensor]:
+    """Images ``[S, 784]`` and labels ``[S]``, uint8, of ``"train"`` or ``"test"``; downloaded if they are missing."""
+    return _load({"train": "train", "test": "t10k"}[part], data_folder() / "mnist")
+
+
+@lru_cache(maxsize=2)
+def _load(prefix: str, folder: Path) -> tuple[Tensor, Tensor]:
+    """Cached, because every set of every run is a part of them, and unpacking and checking takes half a second."""
+    contents = (_read(f"{prefix}-{kind}-ubyte", folder) for kind in ("images-idx3", "labels-idx1"))
+    images, labels = (torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents)
+    return images[16:].view(-1, PIXELS), labels[8:]  # after the headers: 4 bytes for the type, 4 for each size
+
+
+def _read(name: str, folder: Path) -> bytes:
+    """The content of ``folder/name`` or ``folder/name.gz``; downloaded if neither exists."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            try:
+                return _unpack(name, path.read_bytes(), packed=path.suffix == ".gz")
+            except DataError as error:
+                raise DataError(f"{path} is damaged: {error}; remove it to download it again") from error
+    return _download(name, folder)
+
+
+def _unpack(name: str, content: bytes, packed: bool = True) -> bytes:
+    """Raise unless the unpacked content has the checksum of this file."""
+    try:
+        content = gzip.decompress(content) if packed else content
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"not a whole gzip file ({error})") from error
+    if (found := hashlib.sha256(content).hexdigest()) != FILES[name]:
+        raise DataError(f"its sha256 is {found}, expected {FILES[name]}")
+    return content
+
+
+def _download(name: str, folder: Path) -> bytes:
+    """Download ``name.gz`` from the first mirror that has it; a failed attempt leaves nothing behind."""
+    failures = []
+    for mirror in MIRRORS:
+        url = f"{mirror}{name}.gz"
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
+                packed = response.read()
+            content = _unpack(name, packed)
+        except (OSError, http.client.HTTPException, DataError) as error:
+            failures.append(f"{url}: {error}")
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / f"{name}.gz", packed)
+        return content
+    raise DataError(
+        f"{name}.gz could not be downloaded; put it into {folder}, or set MULTISTABLE_DATA to the folder that holds "
+        f"mnist/{name}.gz. Tried:\n  " + "\n  ".join(failures)
+    )

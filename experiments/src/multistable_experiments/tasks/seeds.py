@@ -8,10 +8,10 @@ __all__ = ["derive", "generator"]
 
 
 def derive(seed: int, *words: str | int) -> int:
-    """A seed of 63 bits for the purpose that ``words`` name: equal words give equal seeds, other words unrelated ones.
+    """A 63-bit seed for the purpose named by ``words``: equal words give equal seeds, other words unrelated ones.
 
-    torch's generator for the CPU uses the lower 32 bits only: of the 21,000 steps of a run of 100 epochs two share a
-    stream (of dropout) with a probability of 5 %.
+    torch's CPU generator uses the lower 32 bits only: of the 21,000 steps of a run of 100 epochs, two share their
+    dropout stream with a probability of 5 %.
 
     >>> derive(0, "order", 1) == derive(0, "order", 1) != derive(0, "order", 2)
     True
@@ -21,5 +21,5 @@ def derive(seed: int, *words: str | int) -> int:
 
 
 def generator(seed: int, *words: str | int) -> torch.Generator:
-    """A generator on the CPU, so that every device sees the same numbers."""
+    """A CPU generator, so that every device gets the same numbers."""
     return torch.Generator().manual_seed(derive(seed, *words))

@@ -1,4 +1,4 @@
-"""Checkpoints: named tensors and a JSON text in one safetensors file, written whole or not at all, and checked."""
+"""Checkpoints: named tensors and a JSON text in one safetensors file, written whole or not at all, with a checksum."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,13 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from multistable.models.tensors import DamagedFileError, load_tensors, save_tensors
-from multistable_experiments.files import UNREADABLE, locked
+from multistable.models.tensors import load_tensors
+from multistable.models.tensors import save_tensors as save
+from multistable_experiments.files import UNREADABLE, DamagedFileError, locked
 
-__all__ = ["CheckpointError", "InUseError", "alone_in", "damage_named", "load", "restore", "save"]
-
-
-WAY_OUT = "remove its folder to train anew"
+__all__ = ["CheckpointError", "InUseError", "alone_in", "hint_on_damage", "load", "restore", "save"]
 
 
 class CheckpointError(RuntimeError):
@@ -21,16 +19,45 @@ class CheckpointError(RuntimeError):
 
 
 class InUseError(CheckpointError):
-    """Another process is at work on the run."""
+    """Another process computes the run."""
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse to work in the folder of a run in which another process is at work: both would write the same files."""
+    """Lock the folder of a run; raise if another process holds it, because both would write the same files."""
     with locked(folder) as alone:
         if not alone:
             raise InUseError(f"{folder} is in use: another process computes this run")
         yield
+
+
+@contextmanager
+def hint_on_damage(hint: str) -> Iterator[None]:
+    """Raise :class:`CheckpointError` for a damaged file, with a hint on what to do."""
+    try:
+        yield
+    except DamagedFileError as error:
+        raise CheckpointError(f"{error}; {hint}") from error
+
+
+def load(path: Path, hint: str = "remove its folder to train again") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what :func:`save` wrote: tensors, on the CPU, and ``info``. ``hint``: what to do about damage."""
+    with hint_on_damage(hint):
+        tensors, info = load_tensors(path)
+    if not info:
+        raise CheckpointError(f"{path} has no record of a run; {hint}")
+    return tensors, info
+
+
+def restore(live: dict[str, Tensor], saved: dict[str, Tensor], source: Path | str) -> None:
+    """Copy saved tensors into the live ones, in place: a CUDA graph keeps their addresses."""
+    if live.keys() != saved.keys():
+        raise CheckpointError(f"checkpoint {source} does not fit: it differs in {sorted(live.keys() ^ saved.keys())}")
+    for name, tensor in live.items():
+        if tensor.shape != saved[name].shape:
+            got, expected = list(saved[name].shape), list(tensor.shape)
+            raise CheckpointError(f"checkpoint {source} does not fit: {name} must have shape {expected}, got {got}")
+        tensor.detach().copy_(saved[name])
 
 
 @contextmanager
@@ -42,30 +69,3 @@ def damage_named(path: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{path} is truncated or corrupt: {error}; remove it to compute anew what it held"
         ) from error
-
-
-def save(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
-    """``info`` must be JSON; the checksum covers the tensors' bytes and ``info``."""
-    save_tensors(path, tensors, info)
-
-
-def load(path: Path, way_out: str = WAY_OUT) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors on the CPU, and ``info``. ``way_out``: what to do about damage."""
-    try:
-        tensors, info = load_tensors(path)
-    except DamagedFileError as error:
-        raise CheckpointError(f"checkpoint {error}; {way_out}") from error
-    if not info:
-        raise CheckpointError(f"checkpoint {path} has no record of a run; {way_out}")
-    return tensors, info
-
-
-def restore(live: dict[str, Tensor], saved: dict[str, Tensor], source: Path | str) -> None:
-    """Copy saved tensors into the live ones, in place: a CUDA graph keeps their addresses."""
-    if live.keys() != saved.keys():
-        raise CheckpointError(f"checkpoint {source} does not fit: it differs in {sorted(live.keys() ^ saved.keys())}")
-    for name, tensor in live.items():
-        if tensor.shape != saved[name].shape:
-            got, wanted = list(saved[name].shape), list(tensor.shape)
-            raise CheckpointError(f"checkpoint {source} does not fit: {name} must have shape {wanted}, got {got}")
-        tensor.detach().copy_(saved[name])

@@ -16,9 +16,8 @@ from multistable_experiments.training.evaluate import streamed
 from multistable_experiments.training.loop import Options, train_run
 from multistable_experiments.training.presets import Preset, Scale, make_run, preset
 from multistable_experiments.training.processes import Processes
-from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.results import evaluate_lengths, folder_of
 from multistable_experiments.training.run import Decay, Run
-from multistable_experiments.training.trained import evaluate_lengths
 
 __all__ = ["train"]
 

@@ -1,4 +1,4 @@
-"""Where a number that is not finite came from: the first layer whose output or parameters have one."""
+"""Find where NaN or infinity came from: the first layer whose output is not finite."""
 
 import torch
 from torch import Tensor, nn
@@ -8,27 +8,27 @@ __all__ = ["first_bad_layer"]
 
 @torch.no_grad()
 def first_bad_layer(model: nn.Module, x: Tensor) -> str:
-    """One sentence on the first bad layer, in the order in which layers finish: parts before the whole."""
+    """Describe the first bad layer in one sentence, in the order in which layers finish: parts before the whole."""
     if not finite(x):
         return "the input of the model is not finite"
-    found: list[str] = []
+    causes: list[str] = []
 
-    def look(name: str):
+    def check(name: str):
         def hook(module: nn.Module, inputs: tuple, output: object) -> None:
-            if not found and not finite(output):
+            if not causes and not finite(output):
                 weights = [key for key, value in module.named_parameters() if not finite(value)]
                 cause = f", whose parameters {', '.join(weights)} are not finite" if weights else ""
-                found.append(f"first in the layer {name} ({type(module).__name__}){cause}")
+                causes.append(f"first in the layer {name} ({type(module).__name__}){cause}")
 
         return hook
 
-    handles = [module.register_forward_hook(look(name)) for name, module in model.named_modules() if name]
+    handles = [module.register_forward_hook(check(name)) for name, module in model.named_modules() if name]
     try:
         model(x)
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else "all layers are finite: it appeared in the loss"
+    return causes[0] if causes else "all layers are finite: it appeared in the loss"
 
 
 def finite(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Loss and metric of a model on a set of samples, or on a stream of any length."""
+"""Loss and metric of a model on a set of samples, or on streams of any length."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.run import Precision
 from multistable_experiments.training.step import autocast, warm_up
 
-__all__ = ["Evaluation", "Evaluator", "ahead", "evaluate_stream", "read_piece", "streamed"]
+__all__ = ["Evaluation", "Evaluator", "evaluate_stream", "prefetch", "read_chunk", "streamed"]
 
 
 class Evaluation(NamedTuple):
@@ -26,10 +26,10 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """Loss and metric on sets of samples, in evaluation mode, in batches; several processes share the samples.
+    """Evaluate a model on sets of samples, in batches; several processes share the samples.
 
-    With ``graph`` full batches are replayed as a CUDA graph, captured when the first one comes. Launched kernel by
-    kernel a batch took 2 ms (H200, 2 blocks of 256): at T = 100 the validation was a fifth of an epoch's 0.26 s.
+    With ``graph``, full batches are replayed as a CUDA graph, captured at the first one. Launched kernel by kernel a
+    batch took 2 ms (H200, 2 blocks of 256): at T = 100 the validation was a fifth of an epoch's 0.26 s.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class Evaluator:
             rows = slice(start, min(start + self.batch_size, share.stop))
             sums.append(self.sums(samples.stored[rows], samples.target[rows]))
         self.model.train(mode)
-        columns = zip(*torch.stack(sums).tolist(), strict=True)  # the only moment to wait for a GPU
+        columns = zip(*torch.stack(sums).tolist(), strict=True)  # waits for the GPU, only here
         loss, score = self.processes.sum_numbers([math.fsum(column) for column in columns])
         return Evaluation(loss / len(samples), score / len(samples))
 
     def sums(self, stored: Tensor, target: Tensor) -> Tensor:
-        """Sums of loss and metric of a batch, ``[2]``."""
+        """Sums of the losses and scores of a batch, ``[2]``."""
         if not self.graph or len(target) < self.batch_size:
             return self.batch(stored, target)
         if self.replay is None:
-            self.replay = captured(self.batch, stored, target)
+            self.replay = capture(self.batch, stored, target)
         return self.replay(stored, target)
 
     def batch(self, stored: Tensor, target: Tensor) -> Tensor:
@@ -75,27 +75,27 @@ class Evaluator:
         return torch.stack([self.task.losses(output, target).sum(), self.task.scores(output, target).sum()])
 
 
-def captured(
+def capture(
     function: Callable[[Tensor, Tensor], Tensor], stored: Tensor, target: Tensor
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """``function`` as a CUDA graph on buffers of these shapes."""
+    """Capture ``function`` as a CUDA graph on buffers of these shapes."""
     buffers = stored.clone(), target.clone()
     warm_up(lambda: function(*buffers))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = function(*buffers)
+        result = function(*buffers)
 
     def replay(stored: Tensor, target: Tensor) -> Tensor:
         buffers[0].copy_(stored)
         buffers[1].copy_(target)
         graph.replay()
-        return found.clone()
+        return result.clone()
 
     return replay
 
 
 def streamed(task: Task) -> Streamed:
-    """The task, if it can be tested at other lengths than its own."""
+    """The task, if it can be tested at other lengths; raise otherwise."""
     if not isinstance(task, Streamed) or task.pooling != "last":
         raise ValueError(f"other lengths need a task that streams and whose last output counts, got {task!r}")
     return task
@@ -113,39 +113,41 @@ def evaluate_stream(
     precision: Precision = "float32",
     device: torch.device | str = "cpu",
 ) -> Evaluation:
-    """On ``samples`` sequences of ``length`` timesteps, read piece by piece with the state carried along.
+    """Evaluate on ``samples`` sequences of ``length`` timesteps, read in chunks with the state carried along.
 
-    At no time do more than two pieces ``[S, t, D]`` exist, and the model sees ``batch_size`` rows at a time: the
-    memory needed does not depend on ``length``.
+    At most two chunks ``[S, t, D]`` exist at a time, and the model reads ``batch_size`` rows at a time: the memory
+    needed does not depend on ``length``.
     """
     check_sizes(1, length=length, samples=samples)
-    target, pieces = streamed(task).stream(length, samples, seed)
+    target, chunks = streamed(task).stream(length, samples, seed)
     output, state = None, None
-    for piece in ahead(pieces):
-        output, state = read_piece(model, piece, state, batch_size=batch_size, precision=precision, device=device)
+    for chunk in prefetch(chunks):
+        output, state = read_chunk(model, chunk, state, batch_size=batch_size, precision=precision, device=device)
     target = target.to(device)
-    assert output is not None  # a stream has one piece or more
+    assert output is not None  # a stream has at least one chunk
     return Evaluation(float(task.losses(output, target).mean()), float(task.scores(output, target).mean()))
 
 
 @torch.no_grad()
-def read_piece(
+def read_chunk(
     model: SequenceModel,
-    piece: Tensor,
+    chunk: Tensor,
     state: ModelState | None = None,
     *,
     batch_size: int = 256,
     precision: Precision = "float32",
     device: torch.device | str = "cpu",
 ) -> tuple[Tensor, ModelState]:
-    """Read the next piece ``[S, t, D]`` of S sequences, ``batch_size`` of them at a time: the outputs ``[S, d_output]``
-    and the state behind the piece."""
+    """Read the next chunk ``[S, t, D]`` of S sequences, ``batch_size`` of them at a time.
+
+    Returns the outputs ``[S, d_output]`` and the state after the chunk.
+    """
     mode = model.training
     model.eval()
     device = torch.device(device)
     outputs, states = [], []
     try:
-        groups = piece.to(device).split(batch_size)
+        groups = chunk.to(device).split(batch_size)
         befores = [None] * len(groups) if state is None else split_state(state, batch_size)
         for x, before in zip(groups, befores, strict=True):
             with autocast(device, precision):
@@ -159,17 +161,17 @@ def read_piece(
 
 
 def split_state(state: ModelState, batch_size: int) -> Iterable[ModelState]:
-    """The states of ``batch_size`` sequences each."""
+    """Split a state into those of ``batch_size`` sequences each."""
     cells = zip(*(h.split(batch_size, dim=1) for h in state.cells), strict=True)
     return map(ModelState, state.position.split(batch_size), cells)
 
 
-def ahead(pieces: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The same pieces; while one is in use, another thread makes the next (6,000 x 1,000 timesteps of copy-first take
-    0.09 s of one core)."""
-    source = iter(pieces)
+def prefetch(chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same chunks; another thread makes the next one while one is in use (6,000 x 1,000 timesteps of copy-first
+    take 0.09 s of one core)."""
+    source = iter(chunks)
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(next, source, None)
-        while (piece := waiting.result()) is not None:
-            waiting = thread.submit(next, source, None)
-            yield piece
+        following = thread.submit(next, source, None)
+        while (chunk := following.result()) is not None:
+            following = thread.submit(next, source, None)
+            yield chunk

@@ -1,4 +1,4 @@
-"""The training loop, the only one for all tasks and cells; killed at any moment, it resumes to the same bits."""
+"""The training loop of all tasks and layers. A run killed at any moment resumes to the same bits."""
 
 import json
 import math
@@ -13,28 +13,27 @@ from torch import Tensor
 
 from multistable.layers import Recurrent
 from multistable.models import SequenceModel, build_model
-from multistable_experiments.files import file_named, write_atomically
+from multistable_experiments.files import UNREADABLE, file_named, write_atomically
 from multistable_experiments.machine import describe, source_commit
 from multistable_experiments.tasks import Samples
 from multistable_experiments.tasks.seeds import derive, generator
 from multistable_experiments.training import checkpoint, results
 from multistable_experiments.training.diagnose import first_bad_layer
 from multistable_experiments.training.evaluate import Evaluator
-from multistable_experiments.training.interrupts import Interrupts, remember_interrupts
 from multistable_experiments.training.optim import build_optimizer, optimizer_tensors
 from multistable_experiments.training.processes import Processes
-from multistable_experiments.training.progress import Silent, progress
 from multistable_experiments.training.run import Run
 from multistable_experiments.training.step import Stepper, autocast
+from multistable_experiments.training.terminal import defer_interrupts, progress
 
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
-LOOK_SECONDS = 0.5  # how often loss and metric are read while an epoch runs: reading waits for the GPU
+SHOW_SECONDS = 0.5  # least time between two readings of loss and metric within an epoch: reading waits for the GPU
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
 
 
 class NonFiniteLossError(RuntimeError):
-    """The loss became NaN or infinite. ``result`` is what the run came to until then, without metrics."""
+    """The loss became NaN or infinite. ``result`` is the result so far, without metrics."""
 
     def __init__(self, message: str, result: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -42,45 +41,44 @@ class NonFiniteLossError(RuntimeError):
 
 
 class OutOfTimeError(RuntimeError):
-    """The deadline came. A checkpoint has been written; the same call with a later deadline goes on from it."""
+    """The deadline has passed. A checkpoint has been written; the same call with a later deadline resumes from it."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is computed: nothing here is meant to change its numbers beyond rounding, except ``compiled``, which
-    draws other random numbers for dropout."""
+    """How to compute a run. Nothing here changes its numbers beyond rounding, except ``compiled``, which draws other
+    random numbers for dropout."""
 
     device: str = "auto"
     graph: bool = True
     """On a GPU, replay the whole step as one CUDA graph (one process only)."""
     compiled: bool | None = None
-    """Whether to compile the model with ``torch.compile``; None: if the step is a CUDA graph and the run is long enough
-    to gain by it."""
+    """Compile the model with ``torch.compile``; None: if the step is a CUDA graph and the run is long enough."""
     show_progress: bool = True
     checkpoint_seconds: float = 20
-    """The least time between two checkpoints, and about the most work that a killed run loses."""
+    """Least time between two checkpoints; a killed run loses about this much work."""
     deadline: float | None = None
-    """When ``time.perf_counter()`` gets there, training stops with a checkpoint (one process only)."""
+    """Training stops with a checkpoint when ``time.perf_counter()`` reaches this (one process only)."""
 
 
 def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
-    """Whether a run of so many timesteps, all epochs together, gains by being compiled.
+    """Whether compiling saves time in a run of so many timesteps, all epochs together.
 
-    Compiled, two blocks of 256 units train 64 million of them per second instead of 42 (H200), which saves 8 s in a
-    billion. Compiling took 6 to 20 s, and about 4 s where a model like it had been compiled before, as for the next
-    seed. Without a graph, launching the kernels takes longer than computing them.
+    Compiled, two blocks of 256 units train 64 million timesteps per second instead of 42 (H200), which saves 8 s in a
+    billion. Compiling took 6 to 20 s, and about 4 s if a similar model had been compiled before, as for the next seed.
+    Without a graph, launching the kernels takes longer than computing them.
     """
-    parallel = all(cell.parallel for cell in model.modules() if isinstance(cell, Recurrent))
+    parallel = all(layer.parallel for layer in model.modules() if isinstance(layer, Recurrent))
     return graph and parallel and timesteps >= 1e9
 
 
 def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict[str, Any]:
-    """Train a run in its folder under ``out``, or finish what an earlier call began; returns its result.
+    """Train a run in its folder under ``out``, or resume it; return its result.
 
     The folder holds ``run.json``, ``metrics.jsonl`` (a line per epoch), ``last.safetensors``, ``best.safetensors``
     (best on the validation set) and in the end ``model`` (the best, for ``SequenceModel.from_pretrained``) and
     ``result.json``; a run that has one is not computed again. Raises :class:`OutOfTimeError` at ``options.deadline``.
-    A compiled run starts with ``torch.compiler.reset()``: whatever else this process has compiled is compiled again.
+    A compiled run starts with ``torch.compiler.reset()``: everything else this process has compiled is compiled again.
     """
     options = options or Options()
     folder = results.folder_of(run, Path(out))
@@ -93,13 +91,13 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
         folder.mkdir(parents=True, exist_ok=True)
     with checkpoint.alone_in(folder) if processes.first else nullcontext():
         if processes.first:
-            results.note(folder, run)
+            results.write_run(folder, run)
         processes.wait()
         return Training(run, folder, options, processes).finish()
 
 
 class Training:
-    """A run in progress: model, optimiser, data, position, history."""
+    """A run in progress: model, optimiser, data, position, history. :meth:`finish` does it all."""
 
     def __init__(self, run: Run, folder: Path, options: Options, processes: Processes) -> None:
         self.run, self.folder, self.options, self.processes = run, folder, options, processes
@@ -112,7 +110,11 @@ class Training:
         self.train_set = run.task.samples("train", run.seed, device)
         self.valid_set = run.task.samples("valid", run.seed, device)
         self.steps_per_epoch = len(self.train_set) // run.batch_size
-        self.check_batch_size()
+        if run.batch_size % processes.count:
+            raise ValueError(f"batch_size must be a multiple of the {processes.count} processes, got {run.batch_size}")
+        if self.steps_per_epoch == 0:
+            size = len(self.train_set)
+            raise ValueError(f"batch_size must not exceed the {size} training samples, got {run.batch_size}")
         self.graph = device.type == "cuda" and options.graph and processes.count == 1
         timesteps = self.steps_per_epoch * run.epochs * run.batch_size * run.task.length
         self.compiled = options.compiled
@@ -134,10 +136,8 @@ class Training:
         self.best: dict[str, Any] | None = None
         self.saved_best: dict[str, Any] | None = None
         self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        self.bar: Silent = Silent()
-        self.interrupts = Interrupts()
         self.seconds_before, self.speed = 0.0, 0.0
-        self.started = self.saved_at = self.looked_at = time.perf_counter()
+        self.started = self.saved_at = self.shown_at = time.perf_counter()
         self.evaluate = Evaluator(run.task, self.model, run.batch_size, run.precision, processes, self.graph)
         if self.graph:
             fresh = {name: tensor.clone() for name, tensor in self.tensors().items()}
@@ -145,30 +145,25 @@ class Training:
             checkpoint.restore(self.tensors(), fresh, "of the fresh model")
         self.resume()
 
-    def check_batch_size(self) -> None:
-        B, count = self.run.batch_size, self.processes.count
-        if B % count:
-            raise ValueError(f"batch_size must be a multiple of the {count} processes, got {B}")
-        if self.steps_per_epoch == 0:
-            raise ValueError(f"batch_size must not exceed the {len(self.train_set)} training samples, got {B}")
-
     # The loop
 
     def finish(self) -> dict[str, Any]:
+        """Train what is left, test, and return the result."""
         total = self.run.epochs * self.steps_per_epoch
         shown = self.options.show_progress and self.processes.first
-        alone = self.processes.count == 1  # others would wait for one that leaves between its steps
-        with progress(total, self.run.epochs, shown) as self.bar, remember_interrupts(alone) as self.interrupts:
+        alone = self.processes.count == 1  # the others would wait for a process that stops between steps
+        with progress(total, self.run.epochs, shown) as self.show, defer_interrupts(alone) as self.interrupted:
             while self.epoch < self.run.epochs:
                 self.train_epoch()
                 self.end_epoch()
-        self.save(due=True)
-        self.check_interrupt()
+        self.save()
+        if self.interrupted.is_set():
+            raise KeyboardInterrupt
         self.processes.wait()
         return self.test()
 
     def train_epoch(self) -> None:
-        """From ``self.step`` on: the order of an epoch depends on the seed and its number only."""
+        """Train from ``self.step`` to the end of the epoch."""
         self.model.train()
         if self.step == 0:
             self.stepper.start_epoch()
@@ -178,25 +173,24 @@ class Training:
             rate = self.run.schedule.rate(self.epoch + self.step / self.steps_per_epoch, self.run.epochs)
             self.stepper(order[self.step], rate)
             self.step += 1
-            self.look()
-            self.save()
-            self.check_deadline()
-            self.check_interrupt()
+            self.show_progress()
+            self.save_if_due()
+            self.stop_if_asked()
         self.check_loss()
         timesteps = (self.step - first) * self.run.batch_size * self.run.task.length
         self.speed = timesteps / (time.perf_counter() - started)
 
     def order(self) -> Tensor:
-        """``[steps, B]``: the samples of each step of this process."""
+        """``[steps, B]``: the samples of each step of this process. Depends on the seed and the epoch only."""
         run = self.run
         order = torch.randperm(len(self.train_set), generator=generator(run.seed, "order", self.epoch))
         batches = order[: self.steps_per_epoch * run.batch_size].view(self.steps_per_epoch, run.batch_size)
         return batches[:, self.processes.share(run.batch_size)].to(self.processes.device)
 
     def seed_step(self) -> None:
-        """Dropout depends on the seed and the step only, so a checkpoint needs no state of a generator.
+        """Seed dropout with the run's seed and the step, so that checkpoints need no generator state.
 
-        ``torch.manual_seed`` would do, but without a GPU each call notes down a traceback (80 us, kept for ever).
+        Not with ``torch.manual_seed``: without a GPU each call stores a traceback (80 us, never freed).
         """
         seed = derive(self.run.seed, "step", self.epoch, self.step, self.processes.rank)
         torch.default_generator.manual_seed(seed)
@@ -204,7 +198,7 @@ class Training:
             torch.cuda.manual_seed(seed)
 
     def end_epoch(self) -> None:
-        """Validate, remember, write a line of metrics."""
+        """Validate, keep the weights if they are the best so far, write a line of metrics."""
         metric = self.run.task.metric
         train_loss, train_score = (self.stepper.totals / self.steps_per_epoch).tolist()
         valid = self.evaluate(self.valid_set)
@@ -227,17 +221,17 @@ class Training:
             path = self.folder / METRICS
             with file_named(path), path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-        self.save()
+        self.save_if_due()
 
     def is_best(self, score: float) -> bool:
         if self.best is None:
             return math.isfinite(score)
         return score > self.best["score"] if self.run.task.larger_is_better else score < self.best["score"]
 
-    def look(self) -> None:
-        """Now and then, read loss and metric from the device and show them."""
+    def show_progress(self) -> None:
+        """From time to time, read loss and metric from the device and show them."""
         now = time.perf_counter()
-        if now - self.looked_at < LOOK_SECONDS:
+        if now - self.shown_at < SHOW_SECONDS:
             return
         if self.processes.count == 1:  # several processes must stop at the same step: at the end of the epoch
             self.check_loss()
@@ -245,38 +239,34 @@ class Training:
         done = self.epoch * self.steps_per_epoch + self.step
         speed = (done - self.done_before) * self.run.batch_size * self.run.task.length / (now - self.started)
         text = f"loss {loss:.4f}  {self.run.task.metric} {score:.4f}  {speed:,.0f} timesteps/s"
-        self.bar.update(done, self.epoch + 1, text)
-        self.looked_at = time.perf_counter()
+        self.show(done, self.epoch + 1, text)
+        self.shown_at = time.perf_counter()
 
     def check_loss(self) -> None:
-        """Stop if a loss was not finite: no parameter has changed since, so that step can be looked at again."""
+        """Raise if a loss was not finite. No parameter has changed since, so that step can be repeated to find why."""
         step = int(self.stepper.bad_step)
         if step < 0:
             return
         index, self.step = self.order()[step], step
         self.seed_step()
         with autocast(self.processes.device, self.run.precision):
-            where = first_bad_layer(self.model, self.run.task.inputs(self.train_set.stored[index]))
-        message = f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {where}"
+            cause = first_bad_layer(self.model, self.run.task.inputs(self.train_set.stored[index]))
+        message = f"the loss is not finite in epoch {self.epoch + 1}, step {step + 1}: {cause}"
         raise NonFiniteLossError(message, self.result({}))
 
-    def check_deadline(self) -> None:
-        """Leave with a checkpoint if the time is over. The step that was just launched counts."""
-        if self.options.deadline is None or time.perf_counter() < self.options.deadline:
+    def stop_if_asked(self) -> None:
+        """After a Ctrl-C or at the deadline, write a checkpoint and stop."""
+        deadline = math.inf if self.options.deadline is None else self.options.deadline
+        if not self.interrupted.is_set() and time.perf_counter() < deadline:
             return
         self.check_loss()
-        self.save(due=True)
+        self.save()
+        if self.interrupted.is_set():
+            raise KeyboardInterrupt
         raise OutOfTimeError(f"no time left in epoch {self.epoch + 1} of {self.run.epochs}, step {self.step}")
 
-    def check_interrupt(self) -> None:
-        """Leave with a checkpoint if there was a Ctrl-C."""
-        if self.interrupts.asked:
-            self.check_loss()
-            self.save(due=True)
-            raise KeyboardInterrupt
-
     def test(self) -> dict[str, Any]:
-        """Test the last weights and those that were best on the validation set, and write the result."""
+        """Test the last weights and the best ones on the validation set, and write the result."""
         samples = self.run.task.samples("test", self.run.seed, self.processes.device)
         metrics = {"last": self.test_weights(samples, self.run.epochs)}
         if self.best is not None:
@@ -289,7 +279,7 @@ class Training:
         return results.read(self.folder, self.run) or {}
 
     def result(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """What the run came to, where, and how it was computed, whatever was asked for."""
+        """The content of ``result.json``; ``options`` are those used, not those asked for."""
         return {
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "metrics": metrics,
@@ -299,7 +289,7 @@ class Training:
             | {
                 "device": self.processes.device.type,
                 "processes": self.processes.count,
-                "earlier_commits": self.commits[:-1],  # at which the run was begun and gone on with
+                "earlier_commits": self.commits[:-1],  # at which earlier parts of this run were computed
             },
             "options": {"graph": self.graph, "compiled": self.compiled},
         }
@@ -312,7 +302,7 @@ class Training:
     # Checkpoints
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors that change during a run but the best weights, by name; live, not copies."""
+        """All tensors that change during a run, except the best weights, by name; live, not copies."""
         parts = {
             "model": self.model.state_dict(),
             "optimizer": optimizer_tensors(self.model, self.optimizer),
@@ -324,13 +314,16 @@ class Training:
     def seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.started
 
-    def save(self, due: bool = False) -> None:
-        """When it is time: a file from which to go on, and the best weights. Never a state with a bad loss.
+    def save_if_due(self) -> None:
+        if time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds:
+            self.save()
 
-        The best weights are no part of the first file, which is a quarter smaller that way, and are written before it.
+    def save(self) -> None:
+        """Write the checkpoint to resume from and, before it, the best weights; never a state with a bad loss.
+
+        Two files, because the first one is a quarter smaller that way and the best weights change less often.
         """
-        due = due or time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds
-        if not (due and self.processes.first) or int(self.stepper.bad_step) >= 0:
+        if not self.processes.first or int(self.stepper.bad_step) >= 0:
             return
         described = {"run": self.run.to_dict(), "best": self.best}
         if self.best != self.saved_best:
@@ -341,7 +334,7 @@ class Training:
         self.saved_at = time.perf_counter()
 
     def resume(self) -> None:
-        """Go on from the last checkpoint if there is one; later lines of metrics will come again."""
+        """Resume from the last checkpoint, if any; metrics logged after it are recomputed."""
         if (self.folder / LAST).exists():
             info = self.restore(LAST, self.tensors())
             self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
@@ -349,42 +342,41 @@ class Training:
             now = self.commits[-1]
             self.commits = [commit for commit in info.get("commits", []) if commit != now] + [now]
             if info["best"] is not None:
-                # A kill between the two files leaves the best weights of an epoch that is still to come again: it will
-                # be as good as it was, no better, and so the weights stay.
+                # After a kill between the two files, the best weights are those of an epoch that is computed again: it
+                # will be as good as it was, not better, so the weights stay.
                 self.best = self.saved_best = self.restore(BEST, self.best_weights)["best"]
         self.done_before = self.epoch * self.steps_per_epoch + self.step
         if self.processes.first:
-            self.check_metrics()
-            lines = "".join(json.dumps(record) + "\n" for record in self.history)
-            write_atomically(self.folder / METRICS, lines.encode())
+            self.restart_metrics()
         self.processes.wait()
 
-    def check_metrics(self) -> None:
-        """What is no line of metrics, or another one than the checkpoint has, is damage, and not overwritten.
+    def restart_metrics(self) -> None:
+        """Cut metrics.jsonl to the epochs of the checkpoint.
 
-        A line that does not end is what a killed writer leaves; lines behind the checkpoint come again.
+        Raise if it is malformed or disagrees with the checkpoint; never overwrite it then. A killed writer may leave an
+        unfinished last line, and a power cut fewer lines than the checkpoint has.
         """
-        path = self.folder / METRICS
-        if not path.exists():
-            return
-        with checkpoint.damage_named(path):
-            *lines, _ = path.read_bytes().split(b"\n")
-            found = [json.dumps(json.loads(line.decode()), sort_keys=True) for line in lines]  # text: NaN equals NaN
-            saved = [json.dumps(record, sort_keys=True) for record in self.history]
-            for i, (line, expected) in enumerate(zip(found, saved, strict=False), start=1):
-                if line != expected:
-                    raise ValueError(f"line {i} is not that of the checkpoint")
-            for i, line in enumerate(found, start=1):
-                if (epoch := json.loads(line)["epoch"]) != i:
-                    raise ValueError(f"line {i} is of epoch {epoch!r}")
+        path, saved = self.folder / METRICS, "".join(json.dumps(record) + "\n" for record in self.history).encode()
+        if path.exists():
+            found = path.read_bytes()
+            *later, _ = found[len(saved) :].split(b"\n")
+            try:
+                epochs = [json.loads(line)["epoch"] for line in later]
+            except UNREADABLE:
+                epochs = []
+            expected = [len(self.history) + i for i in range(1, len(later) + 1)]
+            if epochs != expected or found[: len(saved)] != saved[: len(found)]:
+                raise checkpoint.CheckpointError(
+                    f"{path} is corrupt or disagrees with {LAST}; remove it to write it again from there"
+                )
+        write_atomically(path, saved)
 
     def restore(self, name: str, live: dict[str, Tensor]) -> dict[str, Any]:
-        """Copy a checkpoint's tensors into the live ones; returns what else it says."""
+        """Copy a checkpoint's tensors into the live ones; return its other content."""
         path = self.folder / name
         if not path.exists():
             raise checkpoint.CheckpointError(f"{path} is missing beside {LAST}")
         saved, info = checkpoint.load(path)
-        if info["run"] != self.run.to_dict():
-            raise checkpoint.CheckpointError(f"checkpoint {path} belongs to another run: {info['run']}")
+        results.check_same(self.run, info["run"], path)
         checkpoint.restore(live, saved, path)
         return info

@@ -10,7 +10,7 @@ __all__ = ["build_optimizer", "decay_groups", "set_rate"]
 
 
 def decay_groups(model: SequenceModel, decay: Decay) -> list[dict]:
-    """Every parameter once, in groups of one weight decay."""
+    """Groups of parameters with one weight decay each."""
     bmru = {id(parameter) for parameter in model.bmru_parameters()}
     groups: dict[float, list[nn.Parameter]] = {}
     for parameter in model.parameters():
@@ -25,10 +25,10 @@ def decay_groups(model: SequenceModel, decay: Decay) -> list[dict]:
 
 
 def build_optimizer(model: SequenceModel, decay: Decay) -> torch.optim.AdamW:
-    """AdamW whose learning rate is a tensor and whose state is there before the first step.
+    """AdamW with a tensor as learning rate, and with its state allocated before the first step.
 
-    Both let a CUDA graph hold the whole step, and make every checkpoint have the same entries. The fused kernel
-    also takes ``found_inf``, by which a step with a loss that is not finite changes nothing.
+    Both allow a CUDA graph of the whole step, and every checkpoint has the same entries. The fused kernel also takes
+    ``found_inf``, with which a step whose loss is not finite changes nothing.
     """
     device = next(model.parameters()).device
     rate = torch.zeros((), device=device)
@@ -48,7 +48,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The live tensors of the optimiser's state by name of the parameter and of the entry."""
+    """The live tensors of the optimiser's state, by ``parameter.entry``."""
     return {
         f"{name}.{key}": value
         for name, parameter in model.named_parameters()

@@ -1,4 +1,4 @@
-"""Several processes that train one model: which one this is, and means over all of them."""
+"""Several processes that train one model: the rank of this one, and sums and means over all of them."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["Processes"]
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among ``count``. Each sees its share of every batch; all hold the same weights."""
+    """This process among ``count``. Each gets its share of every batch; all hold the same weights."""
 
     device: torch.device
     rank: int = 0
@@ -20,7 +20,7 @@ class Processes:
 
     @classmethod
     def join(cls, device: str = "auto") -> "Processes":
-        """Join the others if a launcher (``accelerate launch``, ``torchrun``) started several, else be alone.
+        """Initialise the process group if a launcher (``accelerate launch``, ``torchrun``) started one; else run alone.
 
         ``device``: ``"auto"`` is a GPU if there is one, else the CPU.
         """
@@ -36,37 +36,37 @@ class Processes:
         try:
             from accelerate import PartialState
         except ImportError as error:
-            raise ImportError("several processes need accelerate: pip install 'multistable[distributed]'") from error
+            raise ImportError("several processes need accelerate: pip install accelerate") from error
         state = PartialState(cpu=device == "cpu")
         return cls(torch.device(state.device or device), state.process_index, state.num_processes)
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def share(self, size: int) -> slice:
-        """This process's part of ``size`` samples: contiguous, sizes as equal as can be."""
+        """This process's part of ``size`` samples: contiguous, and as equal in size as possible."""
         return slice(size * self.rank // self.count, size * (self.rank + 1) // self.count)
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of ``x`` over the processes."""
-        return x if self.count == 1 else self.sum(x) / self.count
-
-    def sum(self, x: Tensor) -> Tensor:
         if self.count == 1:
             return x
         x = x.clone()
         dist.all_reduce(x)
-        return x
+        return x / self.count
 
     def sum_numbers(self, numbers: list[float]) -> list[float]:
+        """The sums of ``numbers`` over the processes."""
         if self.count == 1:
             return numbers
-        return self.sum(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
+        x = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(x)
+        return x.tolist()
 
     def average_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
-        """Gradients become their means, in one message: a model of the paper's size has 4 MB of them."""
+        """Replace gradients by their means, in one message: a model of the paper's size has 4 MB of them."""
         if self.count == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -75,7 +75,7 @@ class Processes:
             gradient.copy_(mean.view_as(gradient))
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait for all processes."""
         if self.count > 1:
             dist.barrier()
 
@@ -90,7 +90,7 @@ def check_device(device: str) -> None:
 
 
 def check_computes(device: torch.device) -> None:
-    """Try to compute on it: builds of torch differ, and the number of a GPU may be too high."""
+    """Raise unless torch can compute on the device: builds differ, and the number of a GPU may be too high."""
     try:
         torch.zeros(1, device=device).item()
     except Exception as error:  # each kind of device raises its own kind of error

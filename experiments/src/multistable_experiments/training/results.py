@@ -1,71 +1,90 @@
-"""The result of a run: one JSON file with what was run, what came out, where, with what and how long it took."""
+"""The folder of a run: ``run.json``, ``result.json``, and the trained model."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from multistable_experiments.files import parse_json, write_atomically
-from multistable_experiments.training.checkpoint import CheckpointError, damage_named
+import torch
+
+from multistable.models import SequenceModel, build_model
+from multistable_experiments.files import read_json, write_json
+from multistable_experiments.training import checkpoint
+from multistable_experiments.training.evaluate import evaluate_stream
 from multistable_experiments.training.run import Run
 
-__all__ = ["check_machine", "check_numbers", "folder_of", "note", "read", "write"]
+__all__ = ["FILE", "evaluate_lengths", "folder_of", "load_trained", "read", "write", "write_run"]
 
 RUN = "run.json"
 FILE = "result.json"
-FIELDS = {"id", "run", "parameters", "metrics", "history", "seconds", "machine", "options"}
 
 
 def folder_of(run: Run, out: Path) -> Path:
-    """Each run has a folder of its own in ``out``, named by its task and its hash."""
+    """The folder of a run in ``out``, named by its task and its hash."""
     return out / f"{run.task.name}-{run.id}"
 
 
-def note(folder: Path, run: Run) -> None:
-    """Write ``run.json``. What is there already must be the same: it is not overwritten."""
-    path = folder / RUN
-    if not path.exists():
-        write_atomically(path, (json.dumps(run.to_dict(), indent=1) + "\n").encode())
-        return
-    with damage_named(path):
-        found = parse_json(path)
-    if found != run.to_dict():
-        raise CheckpointError(f"{path} belongs to another run than {run.id}, or is corrupt; remove it to go on")
+def write_run(folder: Path, run: Run) -> None:
+    """Write ``run.json``; raise if the file exists and holds another run."""
+    if not (folder / RUN).exists():
+        write_json(folder / RUN, run.to_dict())
+    check_same(run, _read(folder / RUN), folder / RUN)
 
 
-def write(folder: Path, run: Run, values: dict[str, Any]) -> dict[str, Any]:
+def check_same(run: Run, values: dict[str, Any], path: Path) -> None:
+    """Raise unless ``values``, read from ``path``, describe this run."""
+    if (found := Run.from_dict(values)).id != run.id:
+        raise checkpoint.CheckpointError(f"{path} belongs to another run: {found.id}, expected {run.id}")
+
+
+def write(folder: Path, run: Run, values: dict[str, Any]) -> None:
     """Write ``values``, the other fields of a result, with the run itself."""
-    result = {"id": run.id, "run": run.to_dict(), **values}
-    write_atomically(folder / FILE, (json.dumps(result, indent=1) + "\n").encode())
-    return result
+    write_json(folder / FILE, {"id": run.id, "run": run.to_dict(), **values})
 
 
 def read(folder: Path, run: Run) -> dict[str, Any] | None:
-    """The result of a run in its folder, or None as long as the run has not finished."""
-    path = folder / FILE
-    if not path.exists():
+    """The result of a run in its folder, or None if the run has not finished."""
+    if not (folder / FILE).exists():
         return None
-    with damage_named(path):
-        result = parse_json(path)
-        if not isinstance(result, dict) or not result.keys() >= FIELDS:
-            raise ValueError(f"it must hold {', '.join(sorted(FIELDS))}")
-        if (result["id"], result["run"]) != (run.id, run.to_dict()):
-            raise ValueError(f"it must hold the run {run.id}")
-        check(result, run.task.metric)
+    result = _read(folder / FILE)
+    check_same(run, result["run"], folder / FILE)
     return result
 
 
-def check(result: dict[str, Any], metric: str) -> None:
-    """What is shown and summed up must be there, and be what it is taken for."""
-    if "last" not in result["metrics"]:
-        raise ValueError("metrics has no last")
-    check_numbers("it", result, ["parameters", "seconds"])
-    for which, values in result["metrics"].items():
-        check_numbers(f"metrics.{which}", values, ["epoch", f"valid_{metric}", "test_loss", f"test_{metric}"])
-    losses = [f"{part}_{name}" for part in ("train", "valid") for name in ("loss", metric)]
-    for i, epoch in enumerate(result["history"]):
-        check_numbers(f"history[{i}]", epoch, ["epoch", *losses, "timesteps_per_second"])
-    check_machine(result["machine"])
+def _read(path: Path) -> dict[str, Any]:
+    with checkpoint.hint_on_damage("remove it to compute again what it held"):
+        return read_json(path)
+
+
+def load_trained(
+    folder: Path | str, which: Literal["best", "last"] = "best", device: torch.device | str = "cpu"
+) -> tuple[Run, SequenceModel]:
+    """The run in a folder and its model in evaluation mode, with the last weights or the best on validation."""
+    path = Path(folder) / f"{which}.safetensors"
+    tensors, info = checkpoint.load(path)
+    if which == "last":
+        tensors = {name.removeprefix("model."): x for name, x in tensors.items() if name.startswith("model.")}
+    run = Run.from_dict(info["run"])
+    model = build_model(run.model)
+    checkpoint.restore(model.state_dict(), tensors, path)
+    return run, model.to(device).eval()
+
+
+def evaluate_lengths(
+    folder: Path | str,
+    lengths: Iterable[int] = (100, 1_000, 10_000, 100_000),
+    samples: int = 6_000,
+    device: torch.device | str = "cpu",
+) -> list[dict[str, Any]]:
+    """Test the best model of a run at other lengths.
+
+    The defaults are the paper's: 6,000 new sequences of each of 10^2 to 10^5 timesteps.
+    """
+    run, model = load_trained(folder, device=device)
+    records = []
+    for length in lengths:
+        scores = evaluate_stream(run.task, model, length, samples, run.seed, precision=run.precision, device=device)
+        records.append({"length": length, "samples": samples, run.task.metric: scores.score})
+    return records
 
 
 def check_machine(machine: dict[str, Any]) -> None:

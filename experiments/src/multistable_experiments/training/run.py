@@ -1,4 +1,4 @@
-"""A run: all that decides the numbers of one training, as a frozen dataclass, JSON and a hash."""
+"""A run: everything that decides the numbers of one training, as a frozen dataclass, JSON and a hash."""
 
 import dataclasses
 import hashlib
@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from multistable.models import ModelConfig
+from multistable.models.config import LRUConfig, PositionConfig
 from multistable.ops.checks import check_sizes
 from multistable_experiments.tasks import TASKS, Task
 
-__all__ = ["Decay", "Precision", "Run", "Schedule"]
+__all__ = ["LATER", "Decay", "Precision", "Run", "Schedule"]
 
 Precision = Literal["float32", "bfloat16"]
+
+LATER: dict[type, dict[str, Any]] = {}
+"""Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
+means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
+the field gets this value, so that identities last."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Decay:
-    """Weight decay: of the BMRU's parameters (projections, alpha, read-out), and of all others.
+    """Weight decay of the BMRU's parameters (projections, alpha, read-out), and of all others.
 
-    ``reading="paper"`` takes "other parameters" literally. ``"usual"`` spares those of them that are vectors, as is
-    usual: scales and shifts of norms, biases, and the LRU's eigenvalues and normalisation.
+    ``reading="paper"`` takes the paper's "other parameters" literally. ``"usual"`` exempts vectors among them: scales
+    and shifts of norms, biases, and the LRU's eigenvalues and normalisation.
     """
 
     bmru: float = 1e-4
@@ -70,12 +76,12 @@ class Run:
     model: ModelConfig
     epochs: int = 100
     batch_size: int = 256
-    """Of all processes together. The paper gives none. What is left of an epoch after the last full batch is not used;
-    each epoch has another order, so other samples are left out each time."""
+    """Of all processes together; the paper does not give it. Samples after the last full batch of an epoch are not
+    used; each epoch has another order, so they are other ones each time."""
     schedule: Schedule = field(default_factory=Schedule)
     decay: Decay = field(default_factory=Decay)
     seed: int = 0
-    """Of weights, data, order and dropout."""
+    """Decides weights, data, order and dropout."""
     precision: Precision = "float32"
     """``"bfloat16"``: matrix products under autocast; parameters and optimiser stay float32."""
 
@@ -99,32 +105,47 @@ class Run:
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
         for name in ("d_input", "d_output", "pooling"):
-            wanted, got = getattr(self.task, name), getattr(self.model, name)
-            if wanted != got:
-                raise ValueError(f"model.{name} must be {wanted!r} for the task {self.task.name}, got {got!r}")
+            expected, got = getattr(self.task, name), getattr(self.model, name)
+            if expected != got:
+                raise ValueError(f"model.{name} must be {expected!r} for the task {self.task.name}, got {got!r}")
 
     @property
     def id(self) -> str:
-        """Twelve hexadecimal digits that name this run among all others."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        """The identity of this run: a hash of twelve hexadecimal digits."""
+        text = json.dumps(hashed_fields(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold: dictionaries, lists, numbers, strings."""
+        """Plain JSON types: dictionaries, lists, numbers, strings."""
         values = json.loads(json.dumps(dataclasses.asdict(self)))
         return {**values, "task": {"name": self.task.name, **values["task"]}}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Run":
-        """The run that :meth:`to_dict` wrote."""
+        """The inverse of :meth:`to_dict`."""
+        values = LATER.get(cls, {}) | values
         task = dict(values["task"])
         name = task.pop("name")
         if name not in TASKS:
             raise ValueError(f"task.name must be one of {', '.join(map(repr, TASKS))}, got {name!r}")
+        model = LATER.get(ModelConfig, {}) | values["model"]
+        for part, kind in (("position", PositionConfig), ("lru", LRUConfig)):
+            if model.get(part) is not None:
+                model[part] = LATER.get(kind, {}) | model[part]
         parts = {
-            "task": TASKS[name](**task),
-            "model": ModelConfig.from_dict(values["model"]),
-            "schedule": Schedule(**values["schedule"]),
-            "decay": Decay(**values["decay"]),
+            "task": TASKS[name](**LATER.get(TASKS[name], {}) | task),
+            "model": ModelConfig.from_dict(model),
+            "schedule": Schedule(**LATER.get(Schedule, {}) | values["schedule"]),
+            "decay": Decay(**LATER.get(Decay, {}) | values["decay"]),
         }
         return cls(**{**values, **parts})
+
+
+def hashed_fields(value: Any) -> Any:
+    """The fields of a run, or of one of its parts, that its identity depends on."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    later = LATER.get(type(value), {})
+    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    fields = {name: hashed_fields(x) for name, x in fields.items() if name not in later or x != later[name]}
+    return {"name": value.name, **fields} if isinstance(value, Task) else fields

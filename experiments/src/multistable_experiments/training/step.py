@@ -17,13 +17,13 @@ WARM_UP_STEPS = 3
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """No cache of cast weights: each weight is used once in a step, and a graph must not keep a stale copy."""
+    """No cache of cast weights: a step uses each weight once, and a graph must not keep a stale copy."""
     enabled = precision == "bfloat16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
 def warm_up(function: Callable[[], object]) -> None:
-    """Call it a few times on a side stream, where libraries and Triton set themselves up, as CUDA graphs demand."""
+    """Call ``function`` a few times on a side stream, as CUDA graphs require: libraries and Triton initialise there."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -33,23 +33,23 @@ def warm_up(function: Callable[[], object]) -> None:
 
 
 def compile_anew(model: Callable) -> Callable:
-    """Compiled for the shapes of this run, with the numbers of the model that is not compiled, to rounding.
+    """Compile the model for the shapes of this run; its numbers equal those of the eager model, to rounding.
 
-    Unless told to round where the model rounds, the compiler keeps float32 between operations that it fuses. A model
-    trained that way relies on digits that its evaluation, kernel by kernel, does not have: copy-first-input at T = 300
-    ended with 0.0025 in training and 0.0117 in validation. What earlier runs compiled is forgotten, or it would count
-    towards the 8 variants after which torch goes on without compiling.
+    By default the compiler keeps float32 between fused operations where the eager model rounds. A model trained that
+    way relies on digits that its evaluation, kernel by kernel, does not have: copy-first-input at T = 300 ended with
+    0.0025 in training and 0.0117 in validation. Earlier compilations are dropped: torch stops compiling after 8
+    variants of a function.
     """
     torch.compiler.reset()
     return torch.compile(model, dynamic=False, options={"emulate_precision_casts": True})
 
 
 class Stepper:
-    """The step on fixed buffers: what changes between steps is written into them, so that a graph can replay it.
+    """A training step on fixed buffers: what changes between steps is copied into them, so that a graph can replay it.
 
-    ``stepper(index, rate)`` trains on the samples ``index [B]``. Nothing in it waits for a GPU: loss and metric are
-    summed in ``totals [2]``, and from the first loss that is not finite (its number is in ``bad_step``) no parameter
-    changes any more, so that the cause can be looked for.
+    ``stepper(index, rate)`` trains on the samples ``index [B]`` without waiting for the GPU: loss and metric are summed
+    in ``totals [2]``. After the first loss that is not finite (``bad_step`` is its number in the epoch) no parameter
+    changes any more, so that its cause can be found.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class Stepper:
         self.steps.zero_()
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint within an epoch has to hold."""
+        """The tensors that a checkpoint within an epoch needs."""
         return {"totals": self.totals, "steps": self.steps}
 
     def capture(self) -> None:
-        """Record the step as a CUDA graph. Its steps are real: weights and optimiser must be restored afterwards."""
+        """Capture the step as a CUDA graph. This trains a few steps: restore weights and optimiser afterwards."""
         warm_up(self.step)
         self.optimizer.zero_grad(set_to_none=True)  # gradients must be allocated in the graph's own memory
         graph = torch.cuda.CUDAGraph()

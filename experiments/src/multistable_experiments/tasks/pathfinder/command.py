@@ -8,8 +8,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from multistable_experiments.errors import exit_on_error
+from multistable_experiments.tasks.pathfinder.generated import generated_file as compact_file
 from multistable_experiments.tasks.pathfinder.settings import settings
-from multistable_experiments.tasks.pathfinder.task import PAPER_MEAN, PAPER_STD, Pathfinder, compact_file, moments
+from multistable_experiments.tasks.pathfinder.task import PAPER_MEAN, PAPER_STD, Pathfinder, moments
 
 __all__ = ["generate", "show"]
 

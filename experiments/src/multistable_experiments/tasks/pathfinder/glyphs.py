@@ -1,4 +1,4 @@
-"""The patches that images are made of: a dash of each direction, the room it takes, and the disc of a marker.
+"""The patches that images are made of: a dash in each direction, its exclusion zone, and the disc of a marker.
 
 Each is drawn at ``antialias`` times the size and reduced with Pillow's Lanczos filter on 8 bits, as the original does.
 """
@@ -9,35 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from multistable_experiments.tasks.pathfinder.settings import Settings
+from multistable_experiments.tasks.pathfinder.settings import SIZE, Settings
 
-__all__ = ["LOBE", "dash", "disc", "disc_class", "disc_classes", "disc_reach", "move"]
+__all__ = ["dash", "disc", "disc_reach"]
 
 Patch = NDArray[np.uint8]
 LOBE = 3
-"""Lanczos' filter reaches 3 pixels of the reduced image."""
+"""The Lanczos filter reaches 3 pixels of the reduced image."""
 
 
-def move(y: int, x: int, theta: float, distance: float) -> tuple[int, int]:
-    """The cell at a distance in direction theta, both coordinates rounded up."""
-    return math.ceil(y + distance * np.sin(theta)), math.ceil(x + distance * np.cos(theta))
+def dash(s: Settings, theta: float) -> tuple[Patch, Patch]:
+    """A dash that starts in the centre of its patch and runs in direction theta, and its exclusion zone.
 
-
-def dash(s: Settings, margin: int, theta: float) -> tuple[Patch, Patch]:
-    """A dash that starts in the centre of its patch and runs in direction theta, and the room it takes.
-
-    Both are ``[P, P]`` with ``P = 2 * s.reach(margin) + 1``.
+    Both are ``[P, P]`` with ``P = 2 * s.reach + 1``.
     """
-    width = s.paddle_thickness * s.antialias
-    if width != int(width):
-        raise ValueError(f"paddle_thickness * antialias must be a whole number, got {width}")
-    reach = s.reach(margin)
-    centre = reach * s.antialias
+    centre = s.reach * s.antialias
     canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1), 0)
-    end_y, end_x = move(centre, centre, theta, s.paddle_length * s.antialias)
-    ImageDraw.Draw(canvas).line([(centre, centre), (end_x, end_y)], fill=255, width=int(width))
-    room = _dilate(np.asarray(canvas), margin * s.antialias)
-    return _reduce(np.asarray(canvas), 2 * reach + 1), _reduce(room, 2 * reach + 1)
+    distance = s.paddle_length * s.antialias
+    end = math.ceil(centre + distance * np.cos(theta)), math.ceil(centre + distance * np.sin(theta))  # (x, y)
+    ImageDraw.Draw(canvas).line([(centre, centre), end], fill=255, width=int(s.paddle_thickness * s.antialias))
+    zone = _dilate(np.asarray(canvas), s.margin * s.antialias)
+    return _reduce(np.asarray(canvas), 2 * s.reach + 1), _reduce(zone, 2 * s.reach + 1)
 
 
 def disc_reach(s: Settings) -> int:
@@ -45,24 +37,12 @@ def disc_reach(s: Settings) -> int:
     return math.ceil(s.marker_radius) + LOBE
 
 
-def disc_classes(s: Settings) -> int:
-    """Markers look alike except near a border, where the filter is cut: how many looks there are along an axis."""
-    return 2 * (disc_reach(s) + LOBE) + 1
-
-
-def disc_class(y: int, classes: int, size: int) -> int:
-    """Which of the looks a marker in row (or column) y of an image has; the middle one is far from both borders."""
-    far = classes // 2
-    return min(y, far) + far - min(size - 1 - y, far)
-
-
-def disc(s: Settings, row: int, col: int) -> Patch:
-    """The marker of the classes (row, col) on a patch ``[2R + 1, 2R + 1]`` around its cell; zero outside the image."""
+def disc(s: Settings, y: int, x: int) -> Patch:
+    """The marker of the cell (y, x) on a patch ``[2R + 1, 2R + 1]`` around it; the image's border cuts the filter."""
     R, aa = disc_reach(s), s.antialias
-    size = disc_classes(s)  # in an image of this size the cell (row, col) has the classes (row, col)
-    rows, cols = np.ogrid[-row * aa : (size - row) * aa, -col * aa : (size - col) * aa]
+    rows, cols = np.ogrid[-y * aa : (SIZE - y) * aa, -x * aa : (SIZE - x) * aa]
     canvas = np.where(rows**2 + cols**2 <= (s.marker_radius * aa) ** 2, 255, 0).astype(np.uint8)
-    return np.pad(_reduce(canvas, size), R)[row : row + 2 * R + 1, col : col + 2 * R + 1]
+    return np.pad(_reduce(canvas, SIZE), R)[y : y + 2 * R + 1, x : x + 2 * R + 1]
 
 
 def _dilate(canvas: Patch, radius: int) -> Patch:
@@ -78,5 +58,5 @@ def _dilate(canvas: Patch, radius: int) -> Patch:
     return out
 
 
-def _reduce(canvas: Patch, size: int) -> Patch:
-    return np.asarray(Image.fromarray(canvas).resize((size, size), Image.Resampling.LANCZOS))
+def _reduce(canvas: Patch, side: int) -> Patch:
+    return np.asarray(Image.fromarray(canvas).resize((side, side), Image.Resampling.LANCZOS))

@@ -1,7 +1,7 @@
 """The compiled loops that place snakes (numba). ``generator.py`` calls them.
 
-A snake that grows is ``[pivot y, pivot x, direction, paddle, tip y, tip x]``; its last three are the newest paddle,
-whose room counts as taken only when the next one has been placed, so that a paddle may touch the one it continues.
+A growing snake is ``[pivot y, pivot x, direction, paddle, tip y, tip x]``. The last three are its newest paddle, whose
+zone is marked as taken only after the next one has been placed, so that a paddle may touch the one it continues.
 Strokes are rows (paddle, y, x).
 """
 
@@ -10,13 +10,16 @@ import math
 import numpy as np
 
 from multistable.ops.compiled import compiled
+from multistable_experiments.tasks.pathfinder.settings import SIZE
+
+__all__ = ["paint", "place"]
 
 _compile = compiled()
 
-COLLISION = 1.8  # two paddles overlap where their room adds up to this
-TAKEN = 0.3  # a cell with more than this is not free
-WEIGHT = 1e-4  # candidates that weigh less than this together: a dead end
-CROWDED = 0.01  # no more distractors when less than this share of the cells is free
+COLLISION = 1.8  # two paddles overlap where their zones add up to this
+TAKEN = 0.3  # a cell above this is not free
+DEAD_END = 1e-4  # a snake cannot continue if its candidates together weigh less
+CROWDED = 0.01  # no more distractors if less than this share of the cells is free
 
 
 @_compile
@@ -49,7 +52,7 @@ def _collides(mask, patch, y, x):
 
 @_compile
 def _take(mask, patch, y, x):
-    """Mark the room of a paddle as taken."""
+    """Mark the zone of a paddle as taken."""
     top, bottom, left, right = _window(mask, patch, y, x)
     dy, dx = y - patch.shape[0] // 2, x - patch.shape[0] // 2
     for i in range(top, bottom + 1):
@@ -59,7 +62,7 @@ def _take(mask, patch, y, x):
 
 @_compile
 def _blocked(mask, neighbours, y, x):
-    """How much of the cells within the margin is taken: the largest value."""
+    """The largest value of the cells within the margin."""
     worst = mask[y, x]
     for n in range(neighbours.shape[0]):
         i, j = y + neighbours[n, 0], x + neighbours[n, 1]
@@ -82,14 +85,14 @@ def _extend(rng, t, tries, mask, snake):
         if weight > 0.0 and _inside(mask, y, x):
             total += weight * (1.0 - _blocked(mask, t.neighbours, y, x))
         cumulative[k] = total
-    if total < WEIGHT:
+    if total < DEAD_END:
         return False
     for _ in range(tries):
         k = min(np.searchsorted(cumulative, rng.random() * total, side="right"), K - 1)
         y, x = pivot_y + t.candidates[k, 0], pivot_x + t.candidates[k, 1]
         paddle = t.around.shape[0] + k
-        if not _collides(mask, t.room[paddle], y, x):
-            _take(mask, t.room[snake[3]], snake[4], snake[5])
+        if not _collides(mask, t.zone[paddle], y, x):
+            _take(mask, t.zone[snake[3]], snake[4], snake[5])
             snake[:] = (pivot_y, pivot_x, paddle, paddle, y, x)
             return True
     return False
@@ -97,7 +100,7 @@ def _extend(rng, t, tries, mask, snake):
 
 @_compile
 def _begin(t, mask, direction, y, x, snake):
-    """Put the first paddle at (y, x); False when its head or first pivot would lie outside the image."""
+    """Put the first paddle at (y, x); False if its head or first pivot would lie outside the image."""
     head_y, head_x = math.ceil(y + t.to_head[direction, 0]), math.ceil(x + t.to_head[direction, 1])
     pivot_y = math.ceil(head_y + t.to_first_pivot[direction, 0])
     pivot_x = math.ceil(head_x + t.to_first_pivot[direction, 1])
@@ -107,7 +110,7 @@ def _begin(t, mask, direction, y, x, snake):
 
 @_compile
 def _begin_first(rng, t, tries, mask, snake):
-    """A long snake near the centre of the image."""
+    """Begin a long snake near the centre of the image."""
     for _ in range(tries):
         direction = _below(rng, t.start_count.shape[0])
         if t.start_count[direction] == 0:
@@ -120,7 +123,7 @@ def _begin_first(rng, t, tries, mask, snake):
 
 @_compile
 def _begin_second(rng, t, tries, mask, other, snake):
-    """A long snake at the seed distance from the other; whether the two overlap is not tested."""
+    """Begin a long snake at the seed distance from the other, without a test for overlap."""
     for _ in range(tries):
         direction = _below(rng, t.start_count.shape[0])
         offset = t.around[_below(rng, t.around.shape[0])]
@@ -132,7 +135,7 @@ def _begin_second(rng, t, tries, mask, other, snake):
 
 @_compile
 def _targets(rng, t, tries, length, padding, mask, strokes, tips):
-    """One attempt at the two long snakes, which grow by turns. ``tips [2, 2, 2]``: snake, first or last, (y, x)."""
+    """Try once to place the two long snakes, which grow in turns. ``tips [2, 2, 2]``: snake, first or last, (y, x)."""
     pair = np.empty((2, 6), np.int64)
     if not _begin_first(rng, t, tries, mask, pair[0]):
         return False
@@ -145,7 +148,7 @@ def _targets(rng, t, tries, length, padding, mask, strokes, tips):
             if n > 0 and not _extend(rng, t, tries, mask, pair[a]):
                 return False
             strokes[a * length + n] = pair[a, 3:]
-    _take(mask, t.room[pair[1, 3]], pair[1, 4], pair[1, 5])  # only that of the second: so does the original
+    _take(mask, t.zone[pair[1, 3]], pair[1, 4], pair[1, 5])  # of the second only, as in the original
     for a in range(2):
         tips[a, 0] = strokes[a * length, 1:]
         tips[a, 1] = strokes[(a + 1) * length - 1, 1:]
@@ -154,7 +157,7 @@ def _targets(rng, t, tries, length, padding, mask, strokes, tips):
 
 @_compile
 def _free_cells(mask, body, cells):
-    """Fill ``cells`` with those from which no cell of a body is taken, the border of the image counting as taken."""
+    """Fill ``cells`` with those from which no cell of a body is taken; the border of the image counts as taken."""
     S = mask.shape[0]
     count = 0
     for y in range(S):
@@ -173,7 +176,7 @@ def _free_cells(mask, body, cells):
 
 @_compile
 def _begin_anywhere(rng, t, tries, mask, cells, snake):
-    """A short snake wherever its first paddle has room."""
+    """Begin a short snake anywhere its first paddle fits."""
     if np.sum(mask <= TAKEN) < CROWDED * mask.size:
         return False
     for _ in range(tries):
@@ -191,7 +194,7 @@ def _begin_anywhere(rng, t, tries, mask, cells, snake):
 
 @_compile
 def _distractor(rng, t, tries, length, mask, cells, strokes):
-    """One attempt at a short snake; ``mask`` is changed even when it fails."""
+    """Try once to place a short snake; ``mask`` changes even if it fails."""
     snake = np.empty(6, np.int64)
     if not _begin_anywhere(rng, t, tries, mask, cells, snake):
         return False
@@ -200,25 +203,25 @@ def _distractor(rng, t, tries, length, mask, cells, strokes):
         if not _extend(rng, t, tries, mask, snake):
             return False
         strokes[n] = snake[3:]
-    _take(mask, t.room[snake[3]], snake[4], snake[5])
+    _take(mask, t.zone[snake[3]], snake[4], snake[5])
     return True
 
 
 @_compile
-def place(rng, t, size, padding, length, short_length, asked, paddle_tries, snake_tries, strokes):
+def place(rng, t, padding, length, short_length, distractors, paddle_tries, snake_tries, strokes):
     """Place the snakes of one image.
 
     ``strokes`` receives the paddles of the two long snakes, then those of the distractors. Returns the first and last
-    tips of the long snakes ``[2, 2, 2]``, how many distractors found room, and the attempts at the long snakes.
+    tips of the long snakes ``[2, 2, 2]``, the number of distractors placed, and of attempts at the long snakes.
     """
-    mask, trial = np.empty((size, size), np.float32), np.empty((size, size), np.float32)
-    cells = np.empty((size * size, 2), np.int64)
+    mask, trial = np.empty((SIZE, SIZE), np.float32), np.empty((SIZE, SIZE), np.float32)
+    cells = np.empty((SIZE * SIZE, 2), np.int64)
     tips = np.empty((2, 2, 2), np.int64)
     attempts = 1
     while not _targets(rng, t, paddle_tries, length, padding, mask, strokes, tips):
         attempts += 1
     placed = 0
-    for _ in range(asked):
+    for _ in range(distractors):
         for _ in range(snake_tries):
             trial[:] = mask
             start = 2 * length + placed * short_length
@@ -227,3 +230,10 @@ def place(rng, t, size, padding, length, short_length, asked, paddle_tries, snak
                 placed += 1
                 break
     return tips, placed, attempts
+
+
+@_compile
+def paint(patches, strokes, canvas):
+    """Raise each pixel of ``canvas`` to the brightest of the patches centred on it. Strokes are rows (glyph, y, x)."""
+    for n in range(strokes.shape[0]):
+        _take(canvas, patches[strokes[n, 0]], strokes[n, 1], strokes[n, 2])

@@ -1,4 +1,4 @@
-"""What the loops of the generator look up: directions, candidates, room, free cells; one set per margin.
+"""Lookup tables of the generator's loops: directions, candidates, exclusion zones, free cells.
 
 Directions are numbered: 0 to 359 are the whole degrees from -180 at which a snake may start, 360 + k points from a
 pivot to candidate k. Angles are in radians, the unit vector is (y, x) = (sin, cos).
@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multistable_experiments.tasks.pathfinder.glyphs import Patch, dash
-from multistable_experiments.tasks.pathfinder.settings import Settings
+from multistable_experiments.tasks.pathfinder.settings import SIZE, Settings
 
-__all__ = ["DEGREES", "Tables", "tables"]
+__all__ = ["Tables", "tables"]
 
 DEGREES = 360
 
 
 class Tables(NamedTuple):
-    """Tables of one margin m. A directions, K candidates, P the side of a patch; L is the length of a paddle."""
+    """A directions, K candidates, P the side of a patch; L is the length of a paddle and m the margin."""
 
     to_pivot: NDArray[np.float64]
     """``[A, 2]``: from a pivot to the next one, L + 2m ahead."""
@@ -32,34 +32,34 @@ class Tables(NamedTuple):
     """``[K, 2]``: from a pivot to where the next paddle may end."""
     straightness: NDArray[np.float64]
     """``[A, K]``: weight of candidate k after direction a."""
-    room: NDArray[np.float32]
-    """``[A, P, P]``: the room that a paddle takes. Paddles 360 + k run from candidate k back to the pivot."""
+    zone: NDArray[np.float32]
+    """``[A, P, P]``: the exclusion zone of a paddle. Paddles 360 + k run from candidate k back to the pivot."""
     neighbours: NDArray[np.int64]
     """``[.., 2]``: the cells within m of a cell."""
     body: NDArray[np.int64]
-    """``[360, .., 2]``: the cells that a first paddle covers fully, as seen from its tail."""
+    """``[360, .., 2]``: the cells that a first paddle covers fully, relative to its tail."""
     body_count: NDArray[np.int64]
-    """``[360]``: how many; 0 where no snake may start in this direction."""
+    """``[360]``: their number; 0 where no snake may start in this direction."""
     starts: NDArray[np.int64]
     """``[360, .., 2]``: the cells at which the first long snake may start."""
     start_count: NDArray[np.int64]
 
 
-def tables(s: Settings, margin: int) -> tuple[Tables, NDArray[np.uint8]]:
-    """The tables of a margin, and the dashes ``[A, P, P]`` to draw."""
-    L, m = s.paddle_length, margin
+def tables(s: Settings) -> tuple[Tables, NDArray[np.uint8]]:
+    """The tables, and the dashes ``[A, P, P]`` to draw."""
+    L, m = s.paddle_length, s.margin
     degrees = np.arange(-180, 180) * np.pi / 180
     candidates = _candidates(L + m)
     ahead = np.arctan2(candidates[:, 0], candidates[:, 1])
     theta = np.concatenate([degrees, ahead])
-    drawn = [dash(s, m, angle) for angle in np.concatenate([degrees, _flip(ahead)])]
-    room = np.stack([room for _, room in drawn])
-    bodies = [_body(patch, L + m) for patch in room[:DEGREES]]
-    frame = np.ones((s.size, s.size), bool)
+    drawn = [dash(s, angle) for angle in np.concatenate([degrees, _flip(ahead)])]
+    zone = np.stack([zone for _, zone in drawn])
+    bodies = [_body(patch, L + m) for patch in zone[:DEGREES]]
+    frame = np.ones((SIZE, SIZE), bool)
     edge = max(2 * s.seed_distance, s.padding)
-    frame[edge : s.size - edge, edge : s.size - edge] = False
-    body, body_count = _ragged(bodies)
-    starts, start_count = _ragged([_free(frame, body) if len(body) else body for body in bodies])
+    frame[edge : SIZE - edge, edge : SIZE - edge] = False
+    body, body_count = _pad_rows(bodies)
+    starts, start_count = _pad_rows([_free(frame, body) if len(body) else body for body in bodies])
     return Tables(
         to_pivot=(L + 2 * m) * _unit(theta),
         to_head=L * _unit(degrees),
@@ -67,7 +67,7 @@ def tables(s: Settings, margin: int) -> tuple[Tables, NDArray[np.uint8]]:
         around=s.seed_distance * _unit(np.arange(360) * np.pi / 180),
         candidates=candidates,
         straightness=_straightness(theta, ahead, s.continuity),
-        room=(room / 255).astype(np.float32),
+        zone=(zone / 255).astype(np.float32),
         neighbours=_disc(m),
         body=body,
         body_count=body_count,
@@ -85,13 +85,13 @@ def _flip(theta: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _candidates(radius: int) -> NDArray[np.int64]:
-    """Cells on a circle around a pivot, one for each pixel of its length, rounded down, each once."""
+    """Distinct cells on a circle around a pivot, one for each pixel of its length, rounded down."""
     angles = np.arange(0, 360, 360 / (2 * radius * np.pi)) * np.pi / 180
     return np.unique(np.floor(radius * _unit(angles)).astype(np.int64), axis=0)
 
 
 def _straightness(before: NDArray[np.float64], after: NDArray[np.float64], continuity: float) -> NDArray[np.float64]:
-    """``cos(min(continuity * delta, pi / 2))^2`` for the turn by delta from each direction to each other one."""
+    """``cos(min(continuity * delta, pi / 2))^2`` for a turn by delta from each direction to each other."""
     delta = np.abs(after[None, :] - before[:, None])
     delta = np.minimum(delta, 2 * np.pi - delta)
     return np.maximum(np.cos(np.minimum(delta * continuity, np.pi / 2)), 0) ** 2
@@ -102,24 +102,23 @@ def _disc(radius: int) -> NDArray[np.int64]:
     return np.argwhere(y * y + x * x <= radius * radius) - radius
 
 
-def _body(room: Patch, half: int) -> NDArray[np.int64]:
-    """Cells that a first paddle covers fully, as seen from one cell left and above its tail; none if no snake starts.
+def _body(zone: Patch, half: int) -> NDArray[np.int64]:
+    """Cells that a first paddle covers fully, relative to one cell left of and above its tail; empty if none may start.
 
     The original finds free cells with OpenCV's dilation of the taken ones by a window ``[2 half + 1]^2`` in which the
-    paddle is drawn, its tail one right and below the centre. Where the window holds no cell of the image the dilation
-    is -1.8e308, and the search gives up when it meets a negative number. So the first paddle of a snake runs only in
-    directions whose body can nowhere lie outside the image: -150 to -121 degrees for the 32x32 images. With all
-    directions the hard level needs 43 attempts and places 8.1 of 10 distractors; this way it is 313 and 2.2 (the
-    original: 315 and 2.2).
+    paddle is drawn, its tail one right of and below the centre. Where the window holds no cell of the image the
+    dilation is -1.8e308, and the search gives up when it meets a negative number. So the first paddle of a snake runs
+    only in directions whose body can nowhere lie outside the image: -150 to -121 degrees. With all directions the hard
+    level needs 43 attempts and places 8.1 of 10 distractors; this way it is 313 and 2.2 (the original: 315 and 2.2).
     """
-    cells = np.argwhere(room == 255) - len(room) // 2 + 1
+    cells = np.argwhere(zone == 255) - len(zone) // 2 + 1
     cells = cells[(np.abs(cells) <= half).all(axis=1)]
     everything = np.ones((2 * half + 1, 2 * half + 1), bool)
     return cells[:0] if len(_free(everything, cells)) else cells
 
 
 def _free(taken: NDArray[np.bool_], body: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cells from which no cell of a body is taken; what lies outside the image is not."""
+    """Cells from which no cell of a body is taken; cells outside the image are not taken."""
     reach = int(np.abs(body).max(initial=0))
     padded = np.pad(taken, reach)
     S = len(taken)
@@ -129,8 +128,8 @@ def _free(taken: NDArray[np.bool_], body: NDArray[np.int64]) -> NDArray[np.int64
     return np.argwhere(~hit)
 
 
-def _ragged(rows: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of different lengths as one array filled with zeros, and the lengths."""
+def _pad_rows(rows: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of different lengths as one zero-padded array, and the lengths."""
     counts = np.array([len(row) for row in rows])
     out = np.zeros((len(rows), max(1, counts.max()), 2), np.int64)
     for line, row in zip(out, rows, strict=True):

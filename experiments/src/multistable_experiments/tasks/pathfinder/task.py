@@ -1,9 +1,8 @@
-"""The task: one pixel per timestep, and at the end the answer whether one snake joins the two markers."""
+"""The Pathfinder task: one pixel per timestep; at the end, say whether one snake joins the two markers."""
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
@@ -11,22 +10,17 @@ from torch import Tensor
 
 from multistable.ops.checks import check_sizes
 from multistable_experiments.tasks.base import Classification, Pooling, Samples, Split
-from multistable_experiments.tasks.folder import data_folder
-from multistable_experiments.tasks.pathfinder import splits
-from multistable_experiments.tasks.pathfinder.settings import settings
+from multistable_experiments.tasks.pathfinder.settings import SIZE, settings
 
-__all__ = ["PAPER_MEAN", "PAPER_STD", "Pathfinder", "compact_file", "moments", "release_folder"]
+__all__ = ["PAPER_MEAN", "PAPER_STD", "Pathfinder", "moments", "split_rows"]
 
 PAPER_MEAN, PAPER_STD = 10.94, 38.51
 """The paper's constants. They fit no documented setting of the hard level: docs/pathfinder.md."""
 
-_RULES = {"paper": splits.paper_split, "lra": splits.lra_split, "s4": splits.s4_split}
-_CHUNK = 4096
-
 
 @dataclass(frozen=True)
 class Pathfinder(Classification):
-    """The paper's section "Pathfinder", to be read in both directions with 16-dimensional positions.
+    """The paper's section "Pathfinder", for models that read in both directions with 16-dimensional positions.
 
     ``x [B, 1024, 1]``: the pixels of a 32x32 image in reading order as ``(p - mean) / std``, p in 0 to 255, with mean
     and standard deviation of this training set (the paper does the same with its own). Target: 1 if one snake joins the
@@ -41,29 +35,30 @@ class Pathfinder(Classification):
     pooling: ClassVar[Pooling] = "mean"
 
     level: Literal["easy", "intermediate", "hard"] = "hard"
-    size: Literal[32, 64, 128] = 32
+    size: Literal[32] = SIZE
     source: Literal["generated", "release"] = "generated"
-    """The compact file that ``multistable data pathfinder`` writes, or the folder of the Long Range Arena's release."""
+    """The file that ``multistable data pathfinder`` writes, or the folder of the Long Range Arena's release."""
     images: int = 200_000
-    """How many images are used, from the first on, for all sets together; fewer for a quick look. The easy level of the
-    release has 199,999 (one of its files is empty)."""
+    """Number of images used, from the first one, all sets together. The easy level of the release has 199,999 (one of
+    its files is empty)."""
     rule: Literal["paper", "lra", "s4"] = "paper"
-    """How the sets are chosen: ``splits.py``."""
+    """How the sets are chosen: :func:`split_rows`."""
 
     def __post_init__(self) -> None:
-        settings(self.level, size=self.size)
+        settings(self.level)
         check_sizes(10, images=self.images)
-        for name, choices in (("source", ("generated", "release")), ("rule", tuple(_RULES))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        choices = {"size": (SIZE,), "source": ("generated", "release"), "rule": ("paper", "lra", "s4")}
+        for name, values in choices.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} must be one of {', '.join(map(str, values))}, got {getattr(self, name)!r}")
 
     @property
     def length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.size * self.size
+        return SIZE * SIZE
 
     def samples(self, split: Split, seed: int, device: torch.device | str = "cpu") -> Samples:
         pixels, labels = _load(self)
-        rows = self._rows(split)
+        rows = split_rows(self.images, self.rule)[("train", "valid", "test").index(split)]
         return Samples(pixels[rows].to(device), labels[rows].long().to(device))
 
     def inputs(self, stored: Tensor) -> Tensor:
@@ -76,67 +71,68 @@ class Pathfinder(Classification):
 
     def report(self) -> str:
         """Sizes of the sets, and the training set's mean and standard deviation beside those of the paper."""
-        sizes = " / ".join(f"{len(self._rows(split)):,}" for split in ("train", "valid", "test"))
+        sizes = " / ".join(f"{len(rows):,}" for rows in split_rows(self.images, self.rule))
         mean, std = self.statistics()
         return (
             f"train / valid / test: {sizes} images; pixels of the training set: mean {mean:.2f}, standard deviation "
             f"{std:.2f} (the paper: {PAPER_MEAN}, {PAPER_STD})"
         )
 
-    def _rows(self, split: Split) -> Tensor:
-        train, valid, test = _RULES[self.rule](self.images)
-        return {"train": train, "valid": valid, "test": test}[split]
 
+def split_rows(n: int, rule: str = "paper") -> tuple[Tensor, ...]:
+    """Which of n images train, validate and test.
 
-def compact_file(level: str, size: int = 32) -> Path:
-    """Where the generated images of a level are looked for."""
-    return data_folder() / "pathfinder" / f"{level}{size}.npz"
+    - ``paper``: the last tenth tests (the paper does not describe its test set); of the rest 90 % train, 10 % validate
+    - ``lra``: the first 80 % train, the next 10 % validate, the last 10 % test
+    - ``s4`` (also S5, LRU): ``torch.utils.data.random_split`` with seed 42; 10 % validate, 10 % test, the rest train
 
-
-def release_folder(size: int = 32) -> Path:
-    """Where the release, unpacked in the data folder, has the images of a size."""
-    return data_folder() / "lra_release" / "lra_release" / f"pathfinder{size}"
+    >>> [len(rows) for rows in split_rows(200_000)]
+    [162000, 18000, 20000]
+    """
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(42)) if rule == "s4" else torch.arange(n)
+    tenth = n // 10
+    ends = {
+        "paper": (round((n - tenth) * 0.9), n - tenth),
+        "lra": (round(n * 0.8), round(n * 0.9)),
+        "s4": (n - 2 * tenth, n - tenth),
+    }
+    return order.tensor_split(ends[rule])
 
 
 @lru_cache(maxsize=1)
 def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
-    """Pixels ``[images, T]`` and labels ``[images]``, uint8; kept, because every set is a part of them."""
+    """Pixels ``[images, T]`` and labels ``[images]``, uint8; cached, because every set is a part of them."""
     if task.source == "release":
-        from multistable_experiments.tasks.pathfinder import lra
+        from multistable_experiments.tasks.pathfinder import release
 
-        path = release_folder(task.size)
-        images, labels = lra.read(path, task.level)
+        path = release.release_folder()
+        images, labels = release.read(path, task.level)
     else:
-        from multistable_experiments.tasks.pathfinder.compact import read_strokes
-        from multistable_experiments.tasks.pathfinder.strokes import first, render
+        from multistable_experiments.tasks.pathfinder import generated
 
-        path = compact_file(task.level, task.size)
+        path = generated.generated_file(task.level)
         if not path.exists():
-            command = f"multistable data pathfinder --level {task.level} --size {task.size}"
+            command = f"multistable data pathfinder --level {task.level}"
             raise FileNotFoundError(f"{path} does not exist: write it with `{command}`")
-        origin, glyphs, strokes = read_strokes(path)
-        if origin.settings != settings(task.level, size=task.size):
-            raise ValueError(f"{path} holds {origin}, expected {task.level} images with the settings of LRA")
-        images, labels = render(glyphs, first(strokes, task.images)), strokes.label
+        level, _, labels, images = generated.read(path)
+        if level != task.level:
+            raise ValueError(f"{path} must hold {task.level} images, got {level} ones")
     if len(images) < task.images:
-        raise ValueError(
-            f"{path} holds {len(images)} images of the level {task.level}, expected {task.images} (images)"
-        )
-    pixels = torch.from_numpy(images[: task.images]).flatten(1)
-    return pixels, torch.from_numpy(labels[: task.images])
+        raise ValueError(f"{path} holds {len(images)} images of the level {task.level}, expected {task.images}")
+    return torch.from_numpy(images[: task.images]).flatten(1), torch.from_numpy(labels[: task.images])
 
 
 @lru_cache(maxsize=8)
 def _statistics(task: Pathfinder) -> tuple[float, float]:
-    return moments(_load(task)[0][task._rows("train")])
+    return moments(_load(task)[0][split_rows(task.images, task.rule)[0]])
 
 
 def moments(pixels: Tensor) -> tuple[float, float]:
     """Mean and standard deviation of bytes, from their histogram: exact, and in little memory."""
     histogram = torch.zeros(256, dtype=torch.float64)
-    for part in pixels.split(_CHUNK):
+    for part in pixels.split(4096):
         histogram += torch.bincount(part.flatten(), minlength=256)
     share = histogram / histogram.sum()
-    levels = torch.arange(256, dtype=torch.float64)
-    mean = float(share @ levels)
-    return mean, math.sqrt(float(share @ (levels - mean).square()))
+    values = torch.arange(256, dtype=torch.float64)
+    mean = float(share @ values)
+    return mean, math.sqrt(float(share @ (values - mean).square()))

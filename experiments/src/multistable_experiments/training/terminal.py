@@ -1,0 +1,56 @@
+"""The user at the terminal: a live line of progress, and Ctrl-C that lets the current step finish."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["defer_interrupts", "progress"]
+
+
+@contextmanager
+def progress(steps: int, epochs: int, wanted: bool = True) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield ``update(done, epoch, text)``, which shows a bar if it is wanted and standard error is a terminal."""
+    if not (wanted and sys.stderr.isatty()):
+        yield lambda done, epoch, text: None
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.TextColumn("epoch {task.fields[epoch]}"),
+        rich.BarColumn(),
+        rich.TextColumn("{task.fields[text]}"),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("left"),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task("", total=steps, epoch=f"0/{epochs}", text="")
+        yield lambda done, epoch, text: bars.update(bar, completed=done, epoch=f"{epoch}/{epochs}", text=text)
+
+
+@contextmanager
+def defer_interrupts(wanted: bool = True) -> Iterator[threading.Event]:
+    """Yield an event. The first Ctrl-C sets it, the second raises ``KeyboardInterrupt`` as usual.
+
+    Changes nothing if the program handles interrupts itself, or outside the main thread, where Python forbids it.
+    """
+    interrupted = threading.Event()
+    usual = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    if not (wanted and in_main and usual is signal.default_int_handler):
+        yield interrupted
+        return
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, usual)

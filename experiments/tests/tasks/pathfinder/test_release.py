@@ -1,0 +1,68 @@
+"""The loader of the Long Range Arena's release."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from multistable_experiments.tasks.pathfinder.generator import draw
+from multistable_experiments.tasks.pathfinder.release import read, release_folder
+from multistable_experiments.tasks.pathfinder.settings import settings
+from small_data import write_release
+
+
+@pytest.fixture
+def level(tmp_path, monkeypatch) -> Path:
+    """The folder of the easy level: batches of 20, 20 and 10 images."""
+    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
+    return write_release("easy", 50, batch_size=20)
+
+
+def test_read_returns_images_and_labels_in_order(level):
+    parts = [draw(settings("easy"), 0, batch, count) for batch, count in ((0, 20), (1, 20), (2, 10))]
+    for found, arrays in zip(read(release_folder(), "easy"), zip(*parts, strict=True), strict=True):
+        assert np.array_equal(found, np.concatenate(arrays))
+        assert found.dtype == np.uint8
+
+
+def test_batches_are_ordered_by_number(level):
+    """10 comes after 2."""
+    expected = read(release_folder(), "easy")[0]
+    metadata = level / "metadata" / "2.npy"
+    metadata.rename(metadata.with_name("10.npy"))
+    assert np.array_equal(read(release_folder(), "easy")[0], expected)
+
+
+def test_the_empty_file_of_the_release_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
+    root = write_release("easy", 180)
+    (root / "imgs" / "0" / "sample_172.png").write_bytes(b"")
+    images, labels = read(release_folder(), "easy")
+    assert len(images) == len(labels) == 179
+
+
+DAMAGE = {
+    "truncated image": ("imgs/1/sample_4.png", lambda path: path.write_bytes(path.read_bytes()[:60])),
+    "empty image": ("imgs/1/sample_4.png", lambda path: path.write_bytes(b"")),
+    "missing image": ("imgs/1/sample_4.png", Path.unlink),
+    "image of another size": ("imgs/1/sample_4.png", lambda path: Image.new("L", (8, 8)).save(path)),
+    "missing column": ("metadata/1.npy", lambda path: path.write_text("imgs/1 sample_0.png 0\n")),
+    "bad label": ("metadata/1.npy", lambda path: path.write_text(path.read_text().replace(" 1 1.0", " x 1.0"))),
+    "metadata that are not text": ("metadata/1.npy", lambda path: path.write_bytes(b"\x93NUMPY\xff\xfe")),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_named(level, kind):
+    name, harm = DAMAGE[kind]
+    harm(level / name)
+    with pytest.raises(ValueError, match=f"^{level / name} "):
+        read(release_folder(), "easy")
+
+
+def test_a_missing_level_is_named(level):
+    with pytest.raises(FileNotFoundError, match=r"curv_contour_length_14/metadata holds no metadata"):
+        read(release_folder(), "hard")
+    with pytest.raises(ValueError, match="level must be one of easy, intermediate, hard, got 'simple'"):
+        read(release_folder(), "simple")

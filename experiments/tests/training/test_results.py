@@ -1,0 +1,93 @@
+"""The folder of a run: damaged files are named and stay as they are; trained models can be loaded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from multistable.models import SequenceModel
+from multistable_experiments.files import write_json
+from multistable_experiments.training import Schedule, checkpoint, train_run
+from multistable_experiments.training.evaluate import Evaluator
+from multistable_experiments.training.results import folder_of, load_trained
+from training_runs import ALONE, QUIET, copy_first_run, numbers
+
+RUN = copy_first_run(samples=40, epochs=2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished run."""
+    train_run(RUN, tmp_path, QUIET)
+    return folder_of(RUN, tmp_path)
+
+
+DAMAGE = {
+    "empty": lambda text: b"",
+    "cut off": lambda text: text[: len(text) // 2],
+    "a list": lambda text: b"[]",
+    "nested without end": lambda text: b"[" * 100_000,
+    "another encoding": lambda text: text.decode().encode("utf-16"),
+    "a lost entry": lambda text: json.dumps(dict(list(json.loads(text).items())[1:])).encode(),
+    "an edited number": lambda text: text.replace(b'"seed": 0', b'"seed": 1'),
+}
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_file_is_named_and_not_overwritten(folder, name, kind):
+    if name == "run.json":
+        (folder / "result.json").unlink()
+    path = folder / name
+    whole = path.read_bytes()
+    damaged = DAMAGE[kind](whole)
+    assert damaged != whole
+    path.write_bytes(damaged)
+    with pytest.raises(checkpoint.CheckpointError, match=f"^{path} is .*corrupt.*; remove it to compute again"):
+        train_run(RUN, folder.parent, QUIET)
+    assert path.read_bytes() == damaged
+    path.unlink()
+    assert numbers(train_run(RUN, folder.parent, QUIET))
+    assert name == "result.json" or path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+def test_a_file_of_another_run_is_refused(folder, name):
+    other = copy_first_run(seed=1)
+    if name == "run.json":
+        (folder / "result.json").unlink()
+    write_json(folder / name, other.to_dict() if name == "run.json" else {"id": other.id, "run": other.to_dict()})
+    message = f"{name} belongs to another run: {other.id}, expected {RUN.id}"
+    with pytest.raises(checkpoint.CheckpointError, match=message):
+        train_run(RUN, folder.parent, QUIET)
+
+
+@pytest.mark.parametrize("name", ["last.safetensors", "metrics.jsonl", "result.json", "run.json"])
+def test_a_folder_in_the_place_of_a_file_is_found_before_anything_is_computed(tmp_path, name):
+    (folder_of(RUN, tmp_path) / name).mkdir(parents=True)
+    with pytest.raises(IsADirectoryError, match=name):
+        train_run(RUN, tmp_path, QUIET)
+    assert not list(tmp_path.rglob("best.safetensors"))
+
+
+def test_a_finished_run_is_not_computed_again(folder):
+    result = train_run(RUN, folder.parent, QUIET)
+    values = {name: value for name, value in result.items() if name != "checksum"}
+    write_json(folder / "result.json", {**values, "marked": True})
+    assert train_run(RUN, folder.parent, QUIET)["marked"]
+
+
+def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
+    run = copy_first_run(epochs=6, seed=0, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
+    result = train_run(run, tmp_path, QUIET)
+    scores = [record["valid_mse"] for record in result["history"]]
+    best = result["metrics"]["best"]
+    assert best["epoch"] == scores.index(min(scores)) + 1 != 6
+    for which, values in result["metrics"].items():
+        again, model = load_trained(folder_of(run, tmp_path), which)
+        assert again == run
+        evaluated = Evaluator(run.task, model, 20, "float32", ALONE)(run.task.samples("test", run.seed))
+        assert evaluated.score == values["test_mse"]
+    exported = SequenceModel.from_pretrained(folder_of(run, tmp_path) / "model")
+    evaluated = Evaluator(run.task, exported, 20, "float32", ALONE)(run.task.samples("test", run.seed))
+    assert evaluated.score == best["test_mse"]

@@ -1,0 +1,81 @@
+"""The step: a bad loss changes nothing, losses are not rounded, a compiled model rounds where the model does."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from multistable.models import build_model
+from multistable.models.norm import BatchNorm
+from multistable_experiments.tasks import CopyFirst, Samples
+from multistable_experiments.tasks.base import Classification
+from multistable_experiments.training.evaluate import Evaluator
+from multistable_experiments.training.optim import build_optimizer
+from multistable_experiments.training.step import Stepper, compile_anew
+from training_runs import ALONE, copy_first_run
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_compiled_rounds_where_the_model_does():
+    """Small products beside a large number, of which bfloat16 loses digits that batch norm would make visible."""
+    torch.manual_seed(0)
+    norm, weight = BatchNorm(64).train(), 1e-2 * torch.randn(64)
+    x = torch.randn(64, 40, 1)
+
+    def forward(x):
+        return norm((1 + x * weight).to(torch.bfloat16)).float()
+
+    expected, actual = forward(x), compile_anew(forward)(x)
+    assert (actual - expected).square().mean() < 1e-4 * expected.square().mean()
+
+
+def test_from_the_first_bad_loss_on_no_parameter_changes():
+    run = copy_first_run()
+    model = build_model(run.model)
+    optimizer = build_optimizer(model, run.decay)
+    samples = run.task.samples("train", 0)
+    samples.stored[7] = math.nan
+    stepper = Stepper(run.task, model, optimizer, samples, 5, "float32", ALONE)
+
+    def step(rows):
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        stepper(torch.tensor(rows), 1e-3)
+        return any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+    assert step([0, 1, 2, 3, 4])
+    assert not step([5, 6, 7, 8, 9])
+    assert not step([10, 11, 12, 13, 14])
+    assert int(stepper.bad_step) == 1
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+class FirstIsPositive(Classification):
+    """Copy-first-input as a question."""
+
+    def samples(self, split, seed, device="cpu"):
+        found = CopyFirst(8, test_samples=50).samples(split, seed, device)
+        return Samples(found.stored, (found.target > 0).long())
+
+    def inputs(self, stored):
+        return CopyFirst().inputs(stored)
+
+
+def test_losses_of_bfloat16_models_are_not_rounded():
+    """The model rounds, what measures it does not: in training and in evaluation."""
+    task, run = FirstIsPositive(), copy_first_run(("lru", "bmru"))
+    model = build_model(replace(run.model, d_output=2))
+    data = task.samples("test", 0)
+
+    def expected():
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            output, _ = model(task.inputs(data.stored))
+        return task.losses(output.float(), data.target).mean().item()
+
+    stepper = Stepper(task, model, build_optimizer(model, run.decay), data, len(data), "bfloat16", ALONE)
+    wanted = expected()
+    stepper(torch.arange(len(data)), 1e-3)
+    assert stepper.totals[0].item() == pytest.approx(wanted, rel=1e-6)
+    found = Evaluator(task, model, len(data), "bfloat16", ALONE)(data)
+    model.eval()
+    assert found.loss == pytest.approx(expected(), rel=1e-6)

@@ -1,0 +1,72 @@
+"""The live line on a terminal, and Ctrl-C."""
+
+import io
+import signal
+import sys
+import threading
+
+import pytest
+
+from multistable_experiments.training import Options, loop, train_run
+from multistable_experiments.training.terminal import defer_interrupts, progress
+from training_runs import QUIET, copy_first_run
+
+
+class Screen(io.StringIO):
+    """Standard error as a terminal would be."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("terminal", "wanted"), [(False, True), (True, False), (True, True)])
+def test_bar_is_shown_on_a_terminal_if_wanted(monkeypatch, terminal, wanted):
+    screen = Screen() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with progress(10, 2, wanted) as update:
+        update(5, 1, "loss")
+    assert bool(screen.getvalue()) == (terminal and wanted)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_line_has_loss_metric_speed_and_time_left(tmp_path, monkeypatch, wanted):
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(loop, "SHOW_SECONDS", 0.0)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    train_run(copy_first_run(), tmp_path, Options("cpu") if wanted else QUIET)
+    text = screen.getvalue()
+    for word in ("epoch", "3/3", "loss ", "mse ", "timesteps/s", "left"):
+        assert (word in text) == wanted
+
+
+@pytest.fixture
+def usual_interrupts():
+    """Python's own handler; workers of xdist have another one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_interrupt_is_raised_at_once(usual_interrupts):
+    with defer_interrupts() as interrupted:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_interrupts_of_others_and_in_other_threads_are_left_alone(usual_interrupts):
+    def inside(wanted: bool = True) -> None:
+        with defer_interrupts(wanted):
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    handlers = []
+    inside(wanted=False)
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    inside()
+    assert handlers == [signal.default_int_handler, signal.default_int_handler, signal.SIG_IGN]
