@@ -1,29 +1,33 @@
-# Each target sets up all it needs in .venv; Python >= 3.11, pip and make are enough.
-#   make demo    teach three layers to remember, test how long they do, and draw it: ends in demo/index.html
-#   make test    the tests      make test-all   and those that need more    make test-gpu   those that need a GPU
-#   make check   lint, format, types, imports
-#   make bench   speed on this CPU, into experiments/benchmarks/results/cpu.json
+# Each target installs what it needs into .venv; all it takes is Python >= 3.11 with pip, and make.
+#   make demo       train three layers to remember, test for how long they do, and write demo/index.html
+#   make test       the tests of the library and of the experiments
+#   make test-all   the same, and tests that need large optional dependencies (none so far)
+#   make test-gpu   the tests that need a GPU
+#   make check      lint, format, types, imports
+#   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json
 
 PYTHON ?= python3
 BIN := .venv/bin
-KERNEL_TESTS := tests/ops/test_triton.py tests/ops/test_triton_operators.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
+KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/test_triton*.py tests/ops/triton/test_*.py))
 
-.PHONY: demo test test-gpu check bench clean
+.PHONY: demo test test-all test-gpu check bench clean
 
 demo: .venv/experiments
 	$(BIN)/multistable demo
 
-# A file stays in one process, with what its fixtures made.
+# All tests of a file run in one process, which shares their fixtures. Triton's interpreter has to be chosen before
+# Triton is imported, so the tests of the kernels run again by themselves.
 test: .venv/dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile experiments
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest --numprocesses 2 $(KERNEL_TESTS)
 
-# On a machine with a GPU: takes its python3, torch, Triton and pytest as they are, and installs nothing.
+test-all: test
+
+# Uses the python3, torch, Triton and pytest of the machine, and installs nothing.
 test-gpu:
-	$(PYTHON) -m pytest $(KERNEL_TESTS) tests/ops/test_triton_gpu.py tests/dynamics/test_hysteresis_gpu.py
-	$(PYTHON) -m pytest experiments/tests/training/test_training_gpu.py
+	$(PYTHON) -m pytest $(KERNEL_TESTS) $(GPU_TESTS)
 
 check: .venv/dev
 	$(BIN)/ruff check .
@@ -40,7 +44,7 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-# One stamp file per set of packages; they are installed again when the files that name them change.
+# A stamp file per set of packages: installed again when a file that lists them changes.
 .venv/experiments: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable . --editable ./experiments
 	touch $@

@@ -1,10 +1,11 @@
-"""Three bits in two bytes: a BMRU learns three flip-flops and becomes a C file that needs nothing but a compiler.
+"""Three bits in two bytes: train a BMRU on three flip-flops and write it as a self-contained C file.
 
-Each of three inputs is noise, with a pulse of +1 or -1 now and then; each of three outputs is the sign of the last
-pulse of its input. Eight units are trained on sequences of 100 timesteps. The state of a unit is a bit, and whether it
-was written at all is another (before that it is 0), so the C program has 2 bytes of memory beside its constants. It
-reads a million timesteps: of seeds 0 to 9, eight gave no wrong answer among the 3,000,000, and two gave 40 and 556.
-Run: python examples/flip_flops.py [SEED]
+Each of three inputs is noise with an occasional pulse of +1 or -1; each of three outputs is the sign of the last pulse
+of its input. Eight units are trained on sequences of 100 timesteps. A unit needs two bits of state: its sign, and
+whether it was ever written (before that it is 0). So the C program has 2 bytes of memory besides its constants. It is
+tested on a million timesteps: of seeds 0 to 9, eight gave no wrong answer out of 3,000,000, and two gave 40 and 556.
+
+    python examples/flip_flops.py [SEED]
 """
 
 import ctypes
@@ -74,7 +75,7 @@ class FlipFlops(nn.Module):
 
 
 def sequences(B: int, T: int) -> tuple[Tensor, Tensor]:
-    """Inputs and answers, ``[B, T, BITS]``: noise, uniform in (-0.25, 0.25), with a pulse at the first timestep and at
+    """Inputs and answers, ``[B, T, BITS]``: uniform noise in (-0.25, 0.25), with a pulse at the first timestep and at
     one in 20 of the later ones."""
     pulse = torch.where(torch.rand(B, T, BITS) < 0.5, -1.0, 1.0)
     at = torch.rand(B, T, BITS) < 0.05
@@ -99,7 +100,7 @@ def train(steps: int = 1000, seed: int = 0) -> FlipFlops:
 
 
 def to_c(model: FlipFlops) -> str:
-    """The C program; 9 digits give a float32 to the last bit. At a NaN it holds its state, where PyTorch writes NaN."""
+    """The C program; 9 digits represent a float32 exactly. At a NaN it keeps its state, where PyTorch writes NaN."""
 
     def constant(values: Tensor) -> str:
         if values.ndim > 1:
@@ -108,12 +109,12 @@ def to_c(model: FlipFlops) -> str:
 
     weight, bias, alpha = model.rnn.parameters_of(0, "")
     assert bias is not None
-    named = {"W": weight, "b": bias, "alpha": alpha, "R": model.out.weight, "c": model.out.bias}
-    return C.format(D=BITS, N=UNITS, K=BITS, **{name: constant(values.detach()) for name, values in named.items()})
+    arrays = {"W": weight, "b": bias, "alpha": alpha, "R": model.out.weight, "c": model.out.bias}
+    return C.format(D=BITS, N=UNITS, K=BITS, **{name: constant(values.detach()) for name, values in arrays.items()})
 
 
 def run_c(source: str, x: Tensor) -> tuple[Tensor, int, float]:
-    """Outputs ``[T, BITS]`` of the compiled program on ``x [T, BITS]``, bytes of its state, seconds per timestep."""
+    """Compile and run the program on ``x [T, BITS]``: outputs ``[T, BITS]``, bytes of state, seconds per timestep."""
     with tempfile.TemporaryDirectory() as folder:
         program, library = Path(folder, "flip_flops.c"), Path(folder, "flip_flops.so")
         program.write_text(source)
@@ -128,7 +129,8 @@ def run_c(source: str, x: Tensor) -> tuple[Tensor, int, float]:
 
 @torch.no_grad()
 def compare(model: FlipFlops, T: int) -> tuple[int, float, int, float]:
-    """Wrong answers of the C program over T timesteps, its largest difference from PyTorch, bytes, seconds per step."""
+    """Wrong answers of the C program over T timesteps, its largest difference from PyTorch, bytes of state, seconds
+    per timestep."""
     [x], [target] = sequences(1, T)
     y, size, seconds = run_c(to_c(model), x)
     return int((y.sign() != target).sum()), float((y - model(x[None])[0]).abs().max()), size, seconds
@@ -137,6 +139,6 @@ def compare(model: FlipFlops, T: int) -> tuple[int, float, int, float]:
 if __name__ == "__main__":
     trained = train(seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     Path("flip_flops.c").write_text(to_c(trained))
-    wrong, apart, size, seconds = compare(trained, 1_000_000)
-    print(f"flip_flops.c, 1,000,000 timesteps: {wrong} wrong answers of 3,000,000, within {apart:.0e} of PyTorch")
+    wrong, difference, size, seconds = compare(trained, 1_000_000)
+    print(f"flip_flops.c, 1,000,000 timesteps: {wrong} wrong answers of 3,000,000, within {difference:.0e} of PyTorch")
     print(f"{size} bytes of state, {seconds * 1e9:.0f} ns per timestep")

@@ -1,9 +1,10 @@
-"""A field of your own: units with three stable states learn to hold one of three symbols, for ever.
+"""A field of your own: units with three stable states learn to hold one of three symbols forever.
 
 A sequence shows a symbol (one-hot) at its first step, then noise, which the units must learn to ignore. They are
-trained on sequences of 10 steps and tested at every step of sequences of 100,000. They have no bias, since one beyond
-the folds (here 0.25) leaves a unit on one branch for good: with it two of four seeds learn, without it all four.
-Run: python examples/three_states.py (half a minute on one core)
+trained on sequences of 10 steps and tested at every step of sequences of 100,000. They have no bias, because a bias
+beyond the folds (here 0.25) keeps a unit on one branch: with a bias two of four seeds learn, without it all four.
+
+    python examples/three_states.py     (half a minute on one core)
 """
 
 import torch
@@ -15,7 +16,7 @@ from multistable.dynamics import Field
 
 
 def staircase(h: Tensor, x: Tensor) -> Tensor:
-    """An increasing map with three steps: for x = 0 it rests at -1, 0 and 1."""
+    """An increasing map with three steps: for x = 0 its stable states are -1, 0 and 1."""
     return 0.5 * (torch.tanh(8 * (h + x - 0.5)) + torch.tanh(8 * (h + x + 0.5)))
 
 
@@ -31,7 +32,7 @@ class Memory(nn.Module):
 
 
 def sequences(symbols: Tensor, steps: int) -> Tensor:
-    """``[B, T, 4]``: the symbol, one-hot, at the first step; noise, uniform in (-1, 1), at all others."""
+    """``[B, T, 4]``: the symbol, one-hot, at the first step; uniform noise in (-1, 1) at all others."""
     x = torch.zeros(len(symbols), steps, 4)
     x[:, 0, :3] = F.one_hot(symbols, 3).float()
     x[:, 1:, 3] = 2 * torch.rand(len(symbols), steps - 1) - 1
@@ -55,7 +56,7 @@ def train(steps: int = 150, seed: int = 0) -> Memory:
 
 @torch.no_grad()
 def count_errors(model: Memory, steps: int) -> int:
-    """Wrong answers over all timesteps, each symbol shown once."""
+    """Count wrong answers over all timesteps, with one sequence per symbol."""
     symbols = torch.arange(3)
     return int((model(sequences(symbols, steps)).argmax(-1) != symbols[:, None]).sum())
 

@@ -1,10 +1,10 @@
-"""The part of the Hugging Face Hub's interface that uploads and downloads small repositories, on this machine."""
+"""A local server with the part of the Hugging Face Hub's API that uploads and downloads small repositories."""
 
 import base64
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -14,6 +14,7 @@ COMMIT = "1" * 40
 
 class _Handler(BaseHTTPRequestHandler):
     files: dict[str, bytes]
+    requests: dict[str, dict[str, Any]]
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -32,12 +33,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/api/repos/create":
+            self.requests["create"] = json.loads(body)
             self.answer_json({"url": f"http://{self.headers['Host']}/someone/bits"})
         elif "/preupload/" in self.path:
             names = [file["path"] for file in json.loads(body)["files"]]
             self.answer_json({"files": [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]})
         elif "/commit/" in self.path:
             for line in map(json.loads, body.splitlines()):
+                if line["key"] == "header":
+                    self.requests["commit"] = line["value"]
                 if line["key"] == "file":
                     self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
             url = f"http://{self.headers['Host']}/someone/bits/commit/{COMMIT}"
@@ -58,14 +62,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hub_server() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """The address of a running server, and the files of its one repository, ``someone/bits``."""
+def hub_server() -> Generator[tuple[str, dict[str, bytes], dict[str, dict[str, Any]]]]:
+    """The address of a running server, the files of its one repository, ``someone/bits``, and what was asked for when
+    that was created and last changed."""
     files: dict[str, bytes] = {}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"files": files}))
+    requests: dict[str, dict[str, Any]] = {}
+    handler = type("Handler", (_Handler,), {"files": files, "requests": requests})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", files
+        yield f"http://127.0.0.1:{server.server_port}", files, requests
     finally:
         server.shutdown()
         thread.join()

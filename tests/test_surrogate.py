@@ -85,7 +85,7 @@ def test_upstream_gradient_is_multiplied():
 
 
 class SnntorchATan(torch.autograd.Function):
-    """In the manner of snntorch: H(0) = 0, derivative alpha/2 / (1 + (pi/2 alpha x)^2)."""
+    """Like that of snntorch: H(0) = 0, derivative alpha/2 / (1 + (pi/2 alpha x)^2)."""
 
     @staticmethod
     def forward(ctx, x, alpha):
@@ -105,7 +105,7 @@ def snntorch_atan(alpha=2.0):
 
 
 class SpikingjellySigmoid(nn.Module):
-    """In the manner of spikingjelly: a module with ``alpha`` and ``spiking``, H(0) = 1."""
+    """Like that of spikingjelly: a module with ``alpha`` and ``spiking``, H(0) = 1."""
 
     def __init__(self, alpha=4.0):
         super().__init__()
@@ -142,6 +142,18 @@ def test_adapt_works_as_the_gate_of_a_latch(spike, slope):
     before = torch.cat([torch.zeros(2, 1, 3).double(), h[:, :-1]], dim=1).detach()
     reached = torch.cat([(distance[:, 1:] < 0).flip(1).cumprod(1).flip(1), torch.ones(2, 1, 3)], dim=1)
     torch.testing.assert_close(grad, reached * (value - before) * slope(distance.detach()), rtol=1e-12, atol=1e-15)
+
+
+def test_adapt_works_with_torch_func():
+    step, x = adapt(lambda x: torch.sigmoid(4 * x)), torch.linspace(-2, 2, 9, dtype=torch.float64)
+    slope = 4 * torch.sigmoid(4 * x) * torch.sigmoid(-4 * x)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(step))(x), slope, rtol=1e-12, atol=0)
+
+
+def test_adapt_keeps_nan_and_infinity_apart():
+    step = adapt(torch.sigmoid)
+    assert step(torch.tensor([-math.inf, math.inf])).tolist() == [0.0, 1.0]
+    assert step(torch.tensor([math.nan])).isnan().all()
 
 
 @every_dtype

@@ -1,4 +1,4 @@
-"""The tests' own instruments: a comparison that cannot fail is no test."""
+"""Tests of the comparisons that other tests use: they must be able to fail."""
 
 import pytest
 import torch

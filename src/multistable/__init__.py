@@ -3,7 +3,7 @@
 from multistable import dynamics, ops, surrogate
 from multistable.layers import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
 from multistable.layers.gates import GateStatistics, gate_statistics
-from multistable.models import ModelConfig, SequenceModel, build_model
+from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, build_model
 
 __all__ = [
     "BMRU",
@@ -14,10 +14,13 @@ __all__ = [
     "Hybrid",
     "HysteresisMRU",
     "LRU",
+    "LRUConfig",
     "MRU",
     "MinGRU",
     "ModelConfig",
+    "ModelState",
     "NBRC",
+    "PositionConfig",
     "SequenceModel",
     "build_model",
     "dynamics",

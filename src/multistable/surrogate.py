@@ -13,7 +13,7 @@ Forward, a step; backward, the derivative of a smooth function of the same shape
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ __all__ = ["adapt", "derivative", "heaviside", "primitive", "sign"]
 
 
 def derivative(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
-    """``1 / (1 + (alpha_surr pi x)^2)``, the derivative that replaces that of the Heaviside function."""
+    """``1 / (1 + (alpha_surr pi x)^2)``, used in place of the derivative of the Heaviside function."""
     return 1.0 / (1.0 + (alpha_surr * math.pi * x) ** 2)
 
 
@@ -46,18 +46,18 @@ def sign(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
 def adapt(spike: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Make a Heaviside function from a spiking library's surrogate, for use with :func:`~multistable.ops.latch_scan`.
 
-    ``spike`` is what ``snntorch.surrogate.atan()`` returns or a ``spikingjelly.activation_based.surrogate.ATan()``:
-    a callable that is a step in the forward pass and has a derivative of its own in the backward pass. Only that
-    derivative is taken. The forward pass is ours, because their value at 0 differs (snntorch: H(0) = 0). ``torch.func``
-    refuses the result.
+    ``spike`` is a callable such as ``snntorch.surrogate.atan()`` or ``spikingjelly.activation_based.surrogate.ATan()``:
+    a step in the forward pass, with a derivative of its own in the backward pass. Only the derivative is used. The
+    forward pass is that of :func:`heaviside`, because theirs may differ at 0 (snntorch: H(0) = 0).
 
-    >>> step = adapt(lambda x: torch.sigmoid(4 * x))      # any differentiable callable will do
+    >>> step = adapt(lambda x: torch.sigmoid(4 * x))      # any differentiable callable
     >>> step(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0., 1., 1.])
     """
 
     def step(x: Tensor) -> Tensor:
-        return _AdaptedStep.apply(x, spike)
+        y = spike(x)
+        return _step(x, 0.0) + (y - y.detach()).to(x.dtype)  # adds zero, with the gradient of y
 
     return step
 
@@ -68,8 +68,9 @@ def _step(x: Tensor, low: float) -> Tensor:
 
 
 class _Step(torch.autograd.Function):
-    """A step from ``low`` to 1 at zero, whose height ``1 - low`` scales the surrogate derivative."""
+    """A step from ``low`` to 1 at zero; its height ``1 - low`` scales the surrogate derivative."""
 
+    apply: ClassVar[Callable[..., Tensor]]
     generate_vmap_rule = True
 
     @staticmethod
@@ -85,21 +86,3 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
         return grads[0] * (1.0 - ctx.low) * derivative(x, ctx.alpha_surr), None, None
-
-
-class _AdaptedStep(torch.autograd.Function):
-    """The Heaviside function with the derivative of another callable."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, spike: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.spike = spike
-        return _step(x, 0.0)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            (grad_x,) = torch.autograd.grad(ctx.spike(x), x, grads[0])
-        return grad_x, None

@@ -1,4 +1,4 @@
-"""Exported layers and models in formats that other programs read."""
+"""Export layers and models to formats that other programs read."""
 
 from multistable.export.onnx import decompositions
 

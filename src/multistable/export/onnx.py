@@ -1,4 +1,4 @@
-"""Exported programs in torch's own operators, for what does not know ours: files for ONNX.
+"""Exported programs in torch's own operators, without this library's: the step before ONNX.
 
 ::
 
@@ -6,27 +6,30 @@
     program = program.run_decompositions(decompositions())
     torch.onnx.export(program, dynamo=True).save("rnn.onnx")
 
-Each scan becomes one ``torch.ops.higher_order.scan``, the loop over time of the definition, and in a file for ONNX one
-``Scan``. A latch has the same bits, but for ONNX Runtime's ``Where``, which makes 0.0 of -0.0.
+Each scan becomes one ``torch.ops.higher_order.scan``, the loop over time that defines it, and one ``Scan`` in ONNX. A
+latch has the same bits, except that ONNX Runtime's ``Where`` turns -0.0 into 0.0.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from multistable.models.position import sinusoids
 from multistable.ops.numerics import multiply, wide
 from multistable.ops.operators import as_gate, batch_first
 from multistable.ops.portable import gates
 
 __all__ = ["decompositions"]
 
+Maybe = Tensor | None
+States = tuple[Tensor, Tensor]  # all of them, [B, T, N], and the last, [B, N]
 
-def decompositions() -> dict[torch._ops.OpOverload, Callable]:
-    """What each operator of this library is in torch's own, for ``ExportedProgram.run_decompositions``.
 
-    Without gradients: for programs that only infer.
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Each operator of this library in terms of torch's own, for ``ExportedProgram.run_decompositions``.
+
+    For inference only: the decompositions have no surrogate gradient.
     """
     ours = torch.ops.multistable
     return {
@@ -34,34 +37,48 @@ def decompositions() -> dict[torch._ops.OpOverload, Callable]:
         ours.bmru_layer.default: _bmru_layer,
         ours.latch_scan.default: _latch_scan,
         ours.linear_scan.default: _linear_scan,
-        ours.sinusoids.default: sinusoids,
     }
 
 
-def _bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend) -> tuple[Tensor, Tensor]:
+def _bmru_scan(
+    cand: Tensor, beta: Tensor, alpha: Tensor, h0: Maybe, reset: Maybe, alpha_surr: float, reverse: bool, backend: str
+) -> States:
     write, side = gates(cand, beta)
     return _latch_scan(write, alpha.to(cand.dtype) * side, h0, reset, reverse, backend)
 
 
-def _bmru_layer(proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend) -> tuple[Tensor, Tensor]:
+def _bmru_layer(
+    proj: Tensor,
+    alpha: Tensor,
+    h0: Maybe,
+    reset: Maybe,
+    alpha_surr: float,
+    reverse: bool,
+    time_major: bool,
+    backend: str,
+) -> States:
     cand, beta = batch_first(proj, time_major).chunk(2, dim=-1)
     h, last = _bmru_scan(cand, beta, alpha, h0, reset, alpha_surr, reverse, backend)
-    return batch_first(h, time_major).contiguous(), last  # the axes changed back: swapping them is its own inverse
+    return batch_first(h, time_major).contiguous(), last  # swaps the axes back
 
 
-def _latch_scan(write, value, h0, reset, reverse, backend) -> tuple[Tensor, Tensor]:
-    """``h_t = value_t`` where ``write_t``, else ``h_{t-1}``; a reset that is not overwritten at once writes zero."""
+def _latch_scan(write: Tensor, value: Tensor, h0: Maybe, reset: Maybe, reverse: bool, backend: str) -> States:
+    """``h_t = value_t`` where ``write_t``, else ``h_{t-1}``; a reset without a write is a write of zero."""
     write, value = as_gate(write, value)
     if reset is not None:
         value = torch.where(write, value, torch.zeros_like(value))
         write = write | reset[..., None]
-    return _loop(lambda h, value, write: torch.where(write, value, h), h0, [value, write], reverse)
+
+    def step(h: Tensor, value: Tensor, write: Tensor) -> Tensor:
+        return torch.where(write, value, h)
+
+    return _loop(step, h0, [value, write], reverse)
 
 
-def _linear_scan(a, b, h0, reset, pairs, reverse, backend) -> tuple[Tensor, Tensor]:
-    """``h_t = a_t h_{t-1} + b_t``, half precision in float32; a reset selects zero."""
+def _linear_scan(a: Tensor, b: Tensor, h0: Maybe, reset: Maybe, pairs: bool, reverse: bool, backend: str) -> States:
+    """``h_t = a_t h_{t-1} + b_t``, with ``h_{t-1}`` zero at a reset; half precision is computed in float32."""
     dtype, a, b = b.dtype, a.to(wide(b.dtype)), b.to(wide(b.dtype))
-    h0 = None if h0 is None else h0.to(dtype)  # rounded like that of the scan
+    h0 = None if h0 is None else h0.to(dtype)  # the scan rounds it too
     inputs = [b, a.expand(1, b.shape[1], -1) if a.ndim == 1 else a]
 
     def step(h: Tensor, b: Tensor, a: Tensor, reset: Tensor | None = None) -> Tensor:
@@ -72,18 +89,16 @@ def _linear_scan(a, b, h0, reset, pairs, reverse, backend) -> tuple[Tensor, Tens
     return h.to(dtype), last.to(dtype)
 
 
-def _loop(step: Callable[..., Tensor], h0: Tensor | None, inputs: list[Tensor], reverse: bool) -> tuple[Tensor, Tensor]:
-    """States ``h_t = step(h_{t-1}, *inputs_t)``: all, ``[B, T, N]`` like the first of the inputs, and the last."""
+def _loop(step: Callable[..., Tensor], h0: Maybe, inputs: list[Tensor], reverse: bool) -> States:
+    """States ``h_t = step(h_{t-1}, *inputs_t)``, ``[B, T, N]`` like the first input, and the last state."""
     h0 = torch.zeros_like(inputs[0][:, 0]) if h0 is None else h0.to(inputs[0].dtype)
 
     def advance(h: Tensor, *now: Tensor) -> list[Tensor]:
         h = step(h, *now)
         return [h, h.clone()]
 
-    steps = [_flip(x.transpose(0, 1), reverse).contiguous() for x in inputs]
-    last, h = torch.ops.higher_order.scan(advance, [h0], steps, ())
-    return _flip(h, reverse).transpose(0, 1).contiguous(), last
-
-
-def _flip(x: Tensor, reverse: bool) -> Tensor:
-    return x.flip(0) if reverse else x
+    steps = [x.transpose(0, 1) for x in inputs]
+    steps = [(x.flip(0) if reverse else x).contiguous() for x in steps]
+    scan: Any = torch.ops.higher_order.scan
+    last, h = scan(advance, [h0], steps, ())
+    return (h.flip(0) if reverse else h).transpose(0, 1).contiguous(), last

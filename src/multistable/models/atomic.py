@@ -1,16 +1,11 @@
-"""Write files whole or not at all."""
+"""Write a file completely or not at all."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = ["file_named", "part_of", "whole_file", "write_atomically"]
-
-
-def part_of(path: Path) -> Path:
-    """The name of the temporary file beside ``path``."""
-    return path.with_name(f".{path.name}.part")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -20,11 +15,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path) -> Generator[Path]:
     """Yield a temporary path to write to, and rename it to ``path`` when the block ends without an error.
 
     After a kill or a crash at any moment ``path`` holds either its old content or the new one. A killed writer leaves
-    ``.NAME.part`` behind, which the next writer overwrites. Every error names ``path``, even that of a full disk.
+    ``.NAME.part`` behind, which the next writer overwrites. An ``OSError`` names ``path``, even if the disk is full.
     """
     part = part_of(path)
     try:
@@ -35,16 +30,15 @@ def whole_file(path: Path) -> Iterator[Path]:
             part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    if os.name == "posix":  # the new name must reach the disk too; elsewhere a folder cannot be opened
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+
+
+def part_of(path: Path) -> Path:
+    """The temporary file beside ``path``."""
+    return path.with_name(f".{path.name}.part")
 
 
 @contextmanager
-def file_named(path: Path) -> Iterator[None]:
+def file_named(path: Path) -> Generator[None]:
     """Make OSErrors raised while writing name ``path``, not its temporary file."""
     try:
         yield

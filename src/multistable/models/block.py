@@ -1,7 +1,6 @@
 """One block: ``x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x))``."""
 
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,29 +8,16 @@ from torch import Tensor, nn
 
 from multistable.layers import Recurrent
 from multistable.layers.base import Part
-from multistable.layers.sequences import at_steps
+from multistable.layers.sequences import Steps, at_steps
 from multistable.models.norm import BatchNorm
 
-__all__ = ["Block", "ReadOut", "Timesteps"]
-
-
-class Timesteps(NamedTuple):
-    """What all blocks are told of a batch beside x: padding, segments, positions."""
-
-    valid: Tensor | None
-    """``[B, T, 1]``, the steps that count."""
-    reset: Tensor | None
-    """``[B, T]``, the first steps of segments."""
-    lengths: Tensor | None
-    """``[B]``, valid steps."""
-    position: Tensor | None
-    """``[B, T, P]`` or ``[1, T, P]``, the encoding of each timestep."""
+__all__ = ["Block", "ReadOut"]
 
 
 class ReadOut(nn.Module):
-    """Features ``[..., directions * F]`` -> ``[..., H]``: a matrix without bias, one parameter per part of the cell.
+    """Features ``[..., directions * F]`` -> ``[..., H]``: a matrix without bias, one parameter per part of the layer.
 
-    The parts of a hybrid have a matrix each because they belong to different groups of the optimiser.
+    The parts of a hybrid have separate matrices because they belong to different parameter groups of the optimiser.
     """
 
     def __init__(self, parts: tuple[Part, ...], directions: int, H: int, variance: float = 1.0) -> None:
@@ -44,8 +30,8 @@ class ReadOut(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform of variance ``variance / (number of features)``; for pairs, which are complex features, normal of
-        variance 2 / (number of features), which is Orvieto's 1 / (number of complex features)."""
+        """Draw uniform weights of variance ``variance / (number of features)``; for pairs, which are complex features,
+        normal ones of variance 2 / (number of features), Orvieto's 1 / (number of complex features)."""
         fan_in = self.directions * sum(part.size for part in self.parts)
         for part in self.parts:
             weight = getattr(self, part.name)
@@ -59,15 +45,16 @@ class ReadOut(nn.Module):
         weights = [getattr(self, part.name) for part in self.parts]
         if len(weights) == 1:
             return F.linear(features, weights[0])
-        # Features come direction by direction, each with all its parts.
+        # Features are ordered by direction, then by part.
         chunks = zip(*(weight.chunk(self.directions, dim=1) for weight in weights), strict=True)
         return F.linear(features, torch.cat([weight for direction in chunks for weight in direction], dim=1))
 
 
 class Block(nn.Module):
-    """``x [B, T, H] -> x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x))``, and the cell's state.
+    """``x [B, T, H] -> x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x))``, and the state of its layer.
 
-    ``skip [H]`` exists where the cell has one (the LRU's ``D``). GLU is a linear map to 2H, then ``a * sigmoid(b)``.
+    ``cell`` is the recurrent layer. ``skip [H]`` exists if that has one (the LRU's ``D``). GLU is a linear map to 2H,
+    then ``a * sigmoid(b)``.
     """
 
     def __init__(self, norm: BatchNorm, cell: Recurrent, out_proj: ReadOut, glu: nn.Linear, dropout: float) -> None:
@@ -79,32 +66,35 @@ class Block(nn.Module):
         self.glu = glu
         self.dropout = dropout
 
-    def forward(self, x: Tensor, state: Tensor | None, steps: Timesteps, last: bool) -> tuple[Tensor, Tensor]:
-        """``state`` and the new one are ``[directions, B, S]``; with ``last`` only the last valid step comes out,
-        ``[B, H]``."""
+    def forward(
+        self, x: Tensor, state: Tensor | None, steps: Steps, position: Tensor | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``position`` is ``[B, T, P]`` or ``[1, T, P]``, ``state`` and the new state are ``[directions, B, S]``. With
+        ``last`` only the last valid step is returned, ``[B, H]``."""
         u = self.norm(x, steps.valid)
-        inputs = self.with_position(u, steps.position)
-        features, h_n = self.cell(inputs, state, reset=steps.reset, lengths=steps.lengths)
+        features, h_n = self.cell(self.with_position(u, position), state, reset=steps.reset, lengths=steps.lengths)
         if last:
             x, u = at_last(x, steps.lengths), at_last(u, steps.lengths)
             if self.cell.bidirectional:
                 features = at_last(features, steps.lengths)
-            else:  # these are at hand; slicing all states would cost the backward a pass over them
+            else:  # the last state has them; slicing all states would cost the backward a pass over them
                 features = h_n[0, :, : self.cell.feature_size]
         return self.mix(x, u, features, self.training), h_n
 
     def step(self, x: Tensor, state: Tensor, position: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One timestep without dropout and with the running statistics: ``x [B, H]``, ``position [B, P]``."""
+        """One timestep, ``x [B, H]`` and ``position [B, P]``, without dropout and with the running statistics."""
         u = self.norm.step(x)
         features, state = self.cell.step(self.with_position(u, position), state)
         return self.mix(x, u, features, False), state
 
     def with_position(self, u: Tensor, position: Tensor | None) -> Tensor:
-        if position is None or self.cell.input_size == u.shape[-1]:  # a cell that reads positions is wider than H
+        """Append the position encoding if the layer reads one."""
+        if position is None or self.cell.input_size == u.shape[-1]:  # a layer that reads positions is wider than H
             return u
         return torch.cat([u, position.to(u.dtype).expand(*u.shape[:-1], -1)], dim=-1)
 
     def mix(self, x: Tensor, u: Tensor, features: Tensor, training: bool) -> Tensor:
+        """Everything after the layer: read-out, skip, GLU, dropout and residual; ``u`` is ``norm(x)``."""
         y = self.out_proj(features)
         if self.skip is not None:
             y = y + self.skip.to(u.dtype) * u

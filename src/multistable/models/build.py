@@ -1,4 +1,4 @@
-"""From numbers and names to modules."""
+"""Build models: the only place where the numbers and names of a configuration become modules."""
 
 import dataclasses
 import inspect
@@ -18,7 +18,7 @@ __all__ = ["build_model"]
 
 
 def build_model(config: ModelConfig) -> SequenceModel:
-    """The model that ``config`` describes, freshly initialised.
+    """Build and initialise the model that ``config`` describes.
 
     >>> import torch
     >>> model = build_model(ModelConfig(cells=("lru", "bmru"), d_input=2, d_output=1, d_model=8, d_state=8))
@@ -26,37 +26,31 @@ def build_model(config: ModelConfig) -> SequenceModel:
     >>> y.shape
     torch.Size([4, 1])
     """
-    H = config.d_model
-    position = config.position
-    encoding = None
-    if position is not None:
-        encoding = PositionEncoding(position.dim, position.shortest, position.longest_wavelength, position.scale)
+    H, p = config.d_model, config.position
     model = SequenceModel(
         encoder=build_linear(config.d_input, H, config),
         blocks=[build_block(name, config) for name in config.cells],
         head=Head(build_linear(H, H, config), build_linear(H, config.d_output, config)),
-        position=encoding,
+        position=None if p is None else PositionEncoding(p.dim, p.shortest, p.longest_wavelength, p.scale),
         config=config,
     )
-    if position is not None and encoding is not None and position.tuning > 0:
-        for module in model.modules():
-            if isinstance(module, BMRU):
-                tune(module, encoding, position)
+    if p is not None and p.tuning > 0:
+        tune(model, p)
     return model
 
 
 def build_block(name: str, config: ModelConfig) -> Block:
-    H = config.d_model
-    cell = build_cell(name, config)
+    """A block of width H around the layer of this name."""
+    H, cell = config.d_model, build_layer(name, config)
     variance = 1 if config.initial == "unit" else 1 / 3
     out_proj = ReadOut(cell.parts, 2 if config.bidirectional else 1, H, variance)
     return Block(BatchNorm(H), cell, out_proj, build_linear(H, 2 * H, config), config.dropout)
 
 
 def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
-    """A linear map; with ``initial="unit"`` what comes out has the variance of what goes in.
+    """A linear map; with ``initial="unit"`` its output has the variance of its input.
 
-    torch's own initialisation leaves a third of it, and a 27th behind three maps. With that, a model of one block
+    torch's own initialisation leaves a third of the variance, and a 27th after three maps. With it a model of one block
     stayed at chance on Pathfinder's easy images; with ``"unit"`` and a slower start it learns them within two epochs
     (docs/log.md).
     """
@@ -66,32 +60,37 @@ def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
     return layer
 
 
-def tune(cell: BMRU, encoding: PositionEncoding, position: PositionConfig) -> None:
-    """Give each unit a timestep of its own: in each direction a random one of each stretch of T / N steps."""
+def tune(model: SequenceModel, position: PositionConfig) -> None:
+    """Tune each BMRU unit of each direction to a timestep of its own, drawn by :func:`spread`."""
+    assert model.position is not None
     assert position.T is not None
-    steps = torch.stack([spread(cell.hidden_size, position.T) for _ in cell.suffixes])
-    # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
-    cell.tune(encoding(steps, torch.float32), position.tuning / position.scale**2)
+    for bmru in model.modules():
+        if isinstance(bmru, BMRU):
+            steps = torch.stack([spread(bmru.hidden_size, position.T) for _ in bmru.suffixes])
+            # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
+            bmru.tune(model.position(steps, torch.float32), position.tuning / position.scale**2)
 
 
 def spread(N: int, T: int) -> Tensor:
-    """``[N]``, timesteps from 0 to T - 1 in increasing order: a random one of each stretch of T / N."""
-    # Not in torch's default dtype: bfloat16 does not tell 255 from 255.5. Float32 may still round the last one up to T.
+    """``[N]`` timesteps from 0 to T - 1 in increasing order, a random one from each stretch of T / N steps."""
+    # Not in torch's default dtype: bfloat16 cannot tell 255 from 255.5. float32 may still round the last one up to T.
     return ((torch.arange(N) + torch.rand(N, dtype=torch.float32)) * (T / N)).long().clamp(max=T - 1)
 
 
-def build_cell(name: str, config: ModelConfig) -> Recurrent:
-    """A cell of one layer that reads ``H`` features and, behind them, the position if it takes one."""
+def build_layer(name: str, config: ModelConfig) -> Recurrent:
+    """A recurrent layer that reads ``H`` features, followed by the position encoding if it takes one.
+
+    It gets those options of the configuration that its constructor has.
+    """
     kind, options = find_layer(name)
     position = config.position
     P = position.dim if position is not None and (position.everywhere or kind.takes_position) else 0
-    apart = 0 if position is None or position.everywhere else P
-    offered = {
+    available = {
         "alpha_surr": config.alpha_surr,
         "beta_bias": config.beta_bias,
-        "position_size": apart,
+        "position_size": 0 if position is None or position.everywhere else P,  # read by the BMRU of a hybrid only
         **dataclasses.asdict(config.lru),
     }
-    options |= {key: value for key, value in offered.items() if key in inspect.signature(kind).parameters}
+    options |= {key: value for key, value in available.items() if key in inspect.signature(kind).parameters}
     options |= {"input_size": config.d_model + P, "hidden_size": config.d_state}
     return kind(batch_first=True, bidirectional=config.bidirectional, **options)

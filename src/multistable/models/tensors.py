@@ -1,6 +1,10 @@
-"""Named tensors and a JSON record in one safetensors file: no pickle, written whole or not at all, with a checksum."""
+"""Named tensors and a JSON record in one safetensors file with a checksum.
+
+No pickle. A file is written completely or not at all.
+"""
 
 import hashlib
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +13,7 @@ from torch import Tensor
 
 from multistable.models.atomic import write_atomically
 
-__all__ = ["DamagedFileError", "load_tensors", "save_tensors"]
+__all__ = ["DamagedFileError", "import_extra", "load_tensors", "save_tensors"]
 
 
 class DamagedFileError(ValueError):
@@ -17,50 +21,59 @@ class DamagedFileError(ValueError):
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
-    """Write ``tensors`` and ``info``, which must be JSON; the checksum covers both. Equal content gives equal bytes."""
-    safetensors = _safetensors()
+    """Write ``tensors`` and ``info``, which must be JSON. Equal content gives equal bytes.
+
+    The checksum covers the names, dtypes, shapes and numbers of the tensors, and ``info``.
+    """
+    safetensors = import_extra("safetensors.torch", "files")
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header, numbers = _split(safetensors.save(stored))
     info = json.loads(json.dumps(info))  # as it will be read: lists for tuples
-    checksum = _checksum(_split(safetensors.save(stored))[1], info)
     # One entry, because safetensors writes several in random order.
-    record = json.dumps({**info, "checksum": checksum})
+    record = json.dumps({"info": info, "checksum": _checksum(header, numbers, info)})
     write_atomically(path, safetensors.save(stored, {"multistable": record}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors, on the CPU, and ``info``; nothing in the file is executed.
+    """Read the tensors, onto the CPU, and ``info``; nothing in the file is executed.
 
     A file written by another program has no record: its ``info`` is empty and nothing is checked.
     """
-    safetensors, content = _safetensors(), path.read_bytes()
+    safetensors, content = import_extra("safetensors.torch", "files"), path.read_bytes()
     try:
         tensors = safetensors.load(content)
-        metadata, numbers = _split(content)
-        info = json.loads(metadata.get("multistable", "{}"))
-        expected = info.pop("checksum", None)
-        old = info.pop("sha256", None)  # models saved by version 0.1.0 of 2026 have that of the numbers alone
-    except Exception as error:  # safetensors raises its own kinds for each way in which a file can be broken
+        header, numbers = _split(content)
+        record = json.loads(header.pop("__metadata__", {}).get("multistable", "null"))
+        if record is None:
+            return tensors, {}
+        if "sha256" in record:  # version 0.1.0: info beside the checksum, which is that of the numbers alone
+            expected, info = record.pop("sha256"), record
+            actual = hashlib.sha256(numbers).hexdigest()
+        else:
+            expected, info = record["checksum"], record["info"]
+            actual = _checksum(header, numbers, info)
+    except Exception as error:  # safetensors has an exception of its own for each way in which a file can be broken
         raise DamagedFileError(f"{path} is truncated or not a safetensors file: {error}") from error
-    if expected not in (None, _checksum(numbers, info)) or old not in (None, hashlib.sha256(numbers).hexdigest()):
+    if actual != expected:
         raise DamagedFileError(f"{path} is corrupt: its content does not match the checksum stored with it")
     return tensors, info
 
 
-def _checksum(numbers: memoryview, info: dict[str, Any]) -> str:
-    found = hashlib.sha256(numbers)
-    found.update(json.dumps(info, sort_keys=True).encode())
-    return found.hexdigest()
+def _checksum(header: dict[str, Any], numbers: memoryview, info: dict[str, Any]) -> str:
+    checksum = hashlib.sha256(numbers)
+    checksum.update(json.dumps([header, info], sort_keys=True).encode())
+    return checksum.hexdigest()
 
 
-def _split(content: bytes) -> tuple[dict[str, str], memoryview]:
-    """Metadata and numbers of a file: length of the header (8 bytes, little-endian), header (JSON), numbers."""
+def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Header and numbers of a file, which is the header's length (8 bytes, little-endian), header (JSON), numbers."""
     start = 8 + int.from_bytes(content[:8], "little")
-    return json.loads(content[8:start]).get("__metadata__", {}), memoryview(content)[start:]
+    return json.loads(content[8:start]), memoryview(content)[start:]
 
 
-def _safetensors() -> Any:
+def import_extra(module: str, extra: str) -> Any:
+    """Import an optional dependency, with an install hint if it is missing."""
     try:
-        import safetensors.torch
+        return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError("saving models needs safetensors: pip install 'multistable[files]'") from error
-    return safetensors.torch
+        raise ImportError(f"{module} could not be imported: pip install 'multistable[{extra}]'") from error

@@ -1,4 +1,4 @@
-"""Batch norm over two processes equals batch norm of one process on both batches."""
+"""Batch norm: that of torch on the valid steps, over one process or two."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -9,8 +9,32 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from multistable import ModelConfig, SequenceModel, build_model
+from multistable.models.norm import BatchNorm
 
 LENGTHS = torch.tensor([9, 4, 2, 7])
+
+
+def test_batch_norm_is_torchs_on_valid_steps():
+    torch.manual_seed(0)
+    x, lengths = torch.randn(4, 9, 6) * 3 + 1, torch.tensor([9, 2, 5, 1])
+    valid = (torch.arange(9) < lengths[:, None])[..., None]
+    ours, theirs = BatchNorm(6), torch.nn.BatchNorm1d(6)
+    for _ in range(3):
+        y, expected = ours(x, valid), theirs(x[valid[..., 0]])
+        torch.testing.assert_close(y[valid[..., 0]], expected)
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    torch.testing.assert_close(ours(x), theirs(x.flatten(0, 1)).view(x.shape))
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x.flatten(0, 1)).view(x.shape))
+
+
+def test_a_batch_without_a_valid_step_leaves_the_statistics():
+    norm = BatchNorm(3)
+    norm(torch.randn(2, 5, 3) + 4)
+    before = norm.running_mean.clone(), norm.running_var.clone()
+    norm(torch.randn(2, 5, 3), torch.zeros(2, 5, 1, dtype=torch.bool))
+    assert torch.equal(norm.running_mean, before[0])
+    assert torch.equal(norm.running_var, before[1])
 
 
 def make() -> SequenceModel:
@@ -24,12 +48,13 @@ def batch() -> torch.Tensor:
 
 
 def losses(model: SequenceModel, rows: slice) -> list[torch.Tensor]:
-    """One mean loss of a batch with padding, one without."""
+    """The mean losses of a batch with padding and of one without."""
     x, lengths = batch()[rows], LENGTHS[rows]
     return [model(x, lengths=lengths)[0].square().mean(), model(x)[0].square().mean()]
 
 
-def share(rank: int, folder: Path) -> None:
+def train_half(rank: int, folder: Path) -> None:
+    """One process: its half of the batch, with shared statistics."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
@@ -45,12 +70,12 @@ def share(rank: int, folder: Path) -> None:
 
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
-def test_two_processes_share_their_statistics(tmp_path):
-    mp.spawn(share, args=(tmp_path,), nprocs=2)
+def test_two_processes_equal_one_with_both_halves_of_the_batch(tmp_path):
+    mp.spawn(train_half, args=(tmp_path,), nprocs=2)
     model = make()
     torch.stack(losses(model, slice(None))).sum().backward()
     expected = [*(parameter.grad for parameter in model.parameters()), *model.buffers()]
     for rank in range(2):
-        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        for a, b in zip(found, expected, strict=True):
+        actual = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for a, b in zip(actual, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)

@@ -1,0 +1,31 @@
+"""A block: its equation, and dropout."""
+
+import torch
+
+from multistable.layers.sequences import Steps
+from small_models import B, T, assert_close, make_model, random_input
+
+
+def test_block_is_its_equation():
+    """x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x)), with a matrix per direction and part."""
+    block = make_model(cells=("hybrid",), bidirectional=True).blocks[0]
+    torch.manual_seed(3)
+    x, position = torch.randn(B, T, 8, dtype=torch.float64), torch.randn(1, T, 4, dtype=torch.float64)
+    y, _ = block(x, None, Steps.of(x, True, None, None), position)
+    norm = block.norm
+    u = (x - norm.running_mean) / torch.sqrt(norm.running_var + norm.eps) * norm.weight + norm.bias
+    features, _ = block.cell(torch.cat([u, position.expand(B, T, 4)], dim=-1))
+    bmru, lru = block.out_proj.bmru.chunk(2, dim=1), block.out_proj.lru.chunk(2, dim=1)
+    out = block.skip * u
+    for part, weight in zip(features.split([3, 6, 3, 6], dim=-1), (bmru[0], lru[0], bmru[1], lru[1]), strict=True):
+        out = out + part @ weight.T
+    a, b = block.glu(out).chunk(2, dim=-1)
+    assert_close(y, x + a * torch.sigmoid(b))
+
+
+def test_dropout_acts_in_training_only():
+    model, x = make_model(dropout=0.5), random_input()
+    assert torch.equal(model(x)[0], model(x)[0])
+    model.train()
+    assert not torch.equal(model(x)[0], model(x)[0])
+    assert torch.equal(model.step(x[:, 0])[0], model.step(x[:, 0])[0])
