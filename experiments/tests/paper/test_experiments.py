@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from multistable_experiments.training.presets import SCALES
 
 from multistable.models import build_model
 from multistable_experiments.paper import store
 from multistable_experiments.paper.experiments import FIGURES, NOISES, plan
-from multistable_experiments.training.presets import SCALES
 
 RESULTS = Path(__file__).parents[2] / "results"
 

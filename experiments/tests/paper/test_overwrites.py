@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 import torch
+from multistable_experiments.paper.bookmark import Bookmark
+from multistable_experiments.paper.overwrites import find_memory, measure
 
 from multistable.models import build_model
 from multistable_experiments.paper import overwrites
-from multistable_experiments.paper.bookmark import Bookmark
 from multistable_experiments.paper.experiments import TestAt
-from multistable_experiments.paper.overwrites import find_memory, measure
 from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training import OutOfTimeError
 from multistable_experiments.training.checkpoint import CheckpointError

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from multistable_experiments.training.presets import make_run, preset
 from torch import nn
 
 from multistable.models import build_model
@@ -11,7 +12,6 @@ from multistable_experiments.paper.experiments import FIGURES
 from multistable_experiments.tasks.base import split_sizes
 from multistable_experiments.tasks.pathfinder.splits import paper_split
 from multistable_experiments.training.command import adjust, cell_names
-from multistable_experiments.training.presets import make_run, preset
 
 
 def paper_run(task, cells=("bmru", "bmru"), **settings):

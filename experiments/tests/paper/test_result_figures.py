@@ -6,13 +6,13 @@ from itertools import combinations
 
 import pytest
 from matplotlib.text import Annotation
+from multistable_experiments.paper.result_figures import FIGURES
+from multistable_experiments.paper.theory_figures import FIGURES as THEORY
 
 from multistable_experiments.paper import store
 from multistable_experiments.paper.command import figure
 from multistable_experiments.paper.experiments import FIGURES as EXPERIMENTS
 from multistable_experiments.paper.figures import PICTURES
-from multistable_experiments.paper.result_figures import FIGURES
-from multistable_experiments.paper.theory_figures import FIGURES as THEORY
 from paper_records import SCORES, make, records
 
 PANELS = {"copy-first": 1, "generalisation": 2, "permuted-mnist": 2, "pathfinder": 3}

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from multistable.models import build_model
+from multistable_experiments.paper.settings import PRESETS, make_run
 from multistable_experiments.tasks import MNIST
 from multistable_experiments.training import Decay, Run, Schedule
 from multistable_experiments.training.optim import build_optimizer, decay_groups, set_rate
-from multistable_experiments.training.presets import PRESETS, make_run
 from training_runs import copy_first_run, hold_bit_run
 
 

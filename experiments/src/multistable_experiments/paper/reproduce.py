@@ -89,19 +89,14 @@ def reproduce(
     if seeds is not None:
         check_sizes(1, seeds=seeds)
     experiments = plan(figures, scale, range(seeds or SEEDS.get(scale, 1)))
-    known = {(record.run.task.name, record.name): record for record in store.load(results, scale)}
-
-    def is_done(experiment: Experiment) -> bool:
-        record = known.get((experiment.run.task.name, experiment.name))
-        return record is not None and record.has(experiment)
-
-    missing = [each for each in experiments if not is_done(each)]
-    summary = Summary(len(experiments), len(experiments) - len(missing))
+    options = replace(options or Options(), deadline=clock.deadline)
+    sweep = Sweep(scale, Path(out), Path(results), options, say, Summary(len(experiments)))
+    missing = [each for each in experiments if not sweep.is_done(each)]
+    summary = sweep.summary
+    summary.done = summary.planned - len(missing)
     say(f"{summary.planned} experiments at scale {scale}: {summary.done} are there, {len(missing)} to compute")
     if missing:
         check_writable("results", Path(results) / f"{scale}.json")  # before the first run, not after it
-    options = replace(options or Options(), deadline=clock.deadline)
-    sweep = Sweep(scale, Path(out), Path(results), options, say, summary)
     for number, experiment in enumerate(missing, start=1):
         if experiment.data in summary.skipped:
             continue
@@ -137,12 +132,11 @@ class Sweep:
 
     def attempt(self, experiment: Experiment) -> None:
         """Compute an experiment and report the outcome."""
-        known = self.stored(experiment)
-        if known is not None and known.has(experiment):
+        if self.is_done(experiment):
             self.summary.done += 1
             self.say("  another process has computed it")
             return
-        if known is not None:
+        if (known := self.stored(experiment)) is not None:
             self.say(f"  {why_again(experiment, known, self.out)}")
         try:
             record, path = compute(experiment, self.scale, self.out, self.results, self.options)
@@ -165,11 +159,14 @@ class Sweep:
         path = store.path_of(self.results, self.scale, experiment.run.task.name, experiment.name)
         return store.read(path) if path.is_file() else None
 
+    def is_done(self, experiment: Experiment) -> bool:
+        record = self.stored(experiment)
+        return record is not None and record.has(experiment)
+
     def recheck_others(self) -> None:
         """Count what other processes have finished meanwhile."""
         for experiment in self.others:
-            known = self.stored(experiment)
-            if known is not None and known.has(experiment):
+            if self.is_done(experiment):
                 self.summary.done += 1
             else:
                 self.summary.skipped[experiment.name] = "another process computes it"
@@ -191,7 +188,7 @@ class Clock:
 
     @property
     def ending(self) -> bool:
-        return self.left < ENDING * self.budget if self.deadline is not None else False
+        return self.left < ENDING * self.budget
 
     def __str__(self) -> str:
         if self.deadline is None:
@@ -236,8 +233,11 @@ def check_data(experiment: Experiment) -> None:
 
 
 def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[dict[str, Any]]:
-    """Run the tests at other lengths and noises that the run's folder does not have yet. The slowest, 6,000 sequences of
-    100,000 timesteps, takes 6 s on an H200. Raise ``OutOfTimeError`` after a test that ends past the deadline."""
+    """Run the tests at other lengths and noises that the run's folder does not have yet.
+
+    Raise ``OutOfTimeError`` after a test that ends past the deadline. 6,000 sequences of 100,000 timesteps take 6 s on
+    an H200.
+    """
     if not experiment.tests:
         return []
     path = folder / TESTS
@@ -245,11 +245,8 @@ def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[di
         tests = read_json(path)["tests"] if path.exists() else []
     except DamagedFileError as error:
         raise CheckpointError(f"{error}; remove it to run its tests again") from error
-    done = {
-        (test["length"], test["noise"], test["samples"]): test
-        for test in tests
-        if store.is_complete(experiment.run, test)
-    }
+    complete = [test for test in tests if store.is_complete(experiment.run, test)]
+    done = {(test["length"], test["noise"], test["samples"]): test for test in complete}
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)

@@ -134,10 +134,7 @@ PERMUTED_MNIST: dict[Scale, tuple[Preset, int]] = {
 """Settings, and the number of black pixels."""
 PATHFINDER: dict[Scale, tuple[Preset, tuple[int, ...]]] = {
     "paper": (PRESETS["pathfinder", "paper"], WIDTHS),
-    "small": (
-        replace(PRESETS["pathfinder", "paper"], task=Pathfinder(images=50_000), epochs=SHORT_EPOCHS),
-        WIDTHS,
-    ),
+    "small": (replace(PRESETS["pathfinder", "paper"], task=Pathfinder(images=50_000), epochs=SHORT_EPOCHS), WIDTHS),
     "smoke": (Preset(Pathfinder(images=30), 1, 8, 8, 1, 8, SHORT, 4, True), (2, 4, 6, 8)),
 }
 """Settings, and the state dimensions."""

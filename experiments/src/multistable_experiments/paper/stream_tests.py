@@ -11,6 +11,7 @@ To see whether the model loses for no other reason, the overwritten values are p
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -85,15 +86,14 @@ def keeping_units(
 def read(run: Run, model: SequenceModel, test: TestAt, device: torch.device | str) -> Trace:
     task = replace(copy_first(run), noise=test.noise)
     target, chunks = task.stream(test.length, test.samples, run.seed)
-    output = first = before = last = x = None
-    for x in ahead(split_ends(chunks)):
+    advance = partial(read_piece, model, batch_size=BATCH, precision=run.precision, device=device)
+    chunks = ahead(split_ends(chunks))
+    x, before = next(chunks), None
+    output, first = advance(x, before)
+    last = first
+    for x in chunks:
         before = last
-        output, last = read_piece(model, x, before, batch_size=BATCH, precision=run.precision, device=device)
-        first = first or last
-    assert output is not None  # a stream has at least one chunk
-    assert first is not None
-    assert last is not None
-    assert x is not None
+        output, last = advance(x, before)
     target = target.to(output.device)
     return Trace(task.scores(output, target), target, first, before, last, x)
 

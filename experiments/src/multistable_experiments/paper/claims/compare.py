@@ -35,9 +35,7 @@ def compare(
     best = over_seeds(records, task, {name: (name, lambda r: r.score("best")) for name in configurations}, test)
     if None in (last.held, best.held) or last.held == best.held:
         return last
-    return last.with_note(
-        f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}"
-    )
+    return last.with_note(f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
 
 
 def over_seeds(
