@@ -1,21 +1,13 @@
-"""Counting what noise overwrote: in a model whose units are known, and against single steps."""
-
-from dataclasses import replace
-from functools import partial
+"""Counts of what noise overwrote, in a model whose units are known and against single steps."""
 
 import pytest
 import torch
-from multistable_experiments.paper.bookmark import Bookmark
-from multistable_experiments.paper.overwrites import find_memory, measure
 
 from multistable.models import build_model
-from multistable_experiments.paper import overwrites
 from multistable_experiments.paper.experiments import TestAt
+from multistable_experiments.paper.stream_tests import keeping_units, measure
 from multistable_experiments.tasks import CopyFirst
-from multistable_experiments.training import OutOfTimeError
-from multistable_experiments.training.checkpoint import CheckpointError
-from multistable_experiments.training.evaluate import read_piece
-from training_runs import QUIET, copy_first_run, hold_bit_run
+from training_runs import copy_first_run, hold_bit_run
 
 THRESHOLD = 3.5
 
@@ -38,11 +30,11 @@ def known_units():
     return run, model
 
 
-def test_memory_is_what_units_keep():
+def test_units_that_keep_values_or_zeros():
     run, model = known_units()
-    memory = find_memory(run, model, samples=500)
-    assert memory.values.tolist() == [True, False, True, False, True]
-    assert memory.zeros.tolist() == [False, False, False, True, True]
+    values, zeros = keeping_units(run, model, samples=500)
+    assert values.tolist() == [True, False, True, False, True]
+    assert zeros.tolist() == [False, False, False, True, True]
 
 
 @pytest.mark.parametrize("length", [1, 2, 10, 2500])
@@ -54,9 +46,9 @@ def test_overwrites_are_counted(length):
     _, pieces = CopyFirst().stream(length, 300, run.seed)
     r = torch.cat(list(pieces), dim=1)[..., 0]
     lost = []
-    for row in r:
-        strong = [float(value) for value in row[1:] if abs(value) > THRESHOLD]
-        changed = bool(strong) and (strong[-1] > 0) != (float(row[0]) > 0)
+    for row in r.tolist():
+        strong = [value for value in row[1:] if abs(value) > THRESHOLD]
+        changed = bool(strong) and (strong[-1] > 0) != (row[0] > 0)
         lost.append(changed + (changed if abs(row[0]) > 2 else bool(strong)))
     assert found["stored"] == 4
     assert found["overwritten"] == sum(lost) / 300
@@ -74,7 +66,7 @@ def test_little_noise_overwrites_nothing():
 
 @pytest.mark.parametrize("T", [1, 2, 30])
 @pytest.mark.parametrize("cells", [("bmru", "bmru"), ("hybrid", "lru"), ("lru",)])
-def test_errors_and_states_are_those_of_single_steps(cells, T):
+def test_errors_and_states_equal_those_of_single_steps(cells, T):
     run = copy_first_run(cells, length=6, d_model=8, d_state=8)
     model = build_model(run.model).eval()
     found = measure(run, model, TestAt(T, 0.5, 40))
@@ -94,9 +86,9 @@ def test_errors_and_states_are_those_of_single_steps(cells, T):
         torch.cat([h[0, :, : size[cell]] for cell, h in zip(cells, each.cells, strict=True)], dim=-1)
         for each in (states[1], states[-1])
     )
-    memory = find_memory(run, model, 40)
-    assert len(memory.values) == len(memory.zeros) == sum(size[cell] for cell in cells)
-    stored = torch.where(first != 0, memory.values, memory.zeros)
+    values, zeros = keeping_units(run, model, 40)
+    assert len(values) == len(zeros) == sum(size[cell] for cell in cells)
+    stored = torch.where(first != 0, values, zeros)
     assert found["stored"] == pytest.approx(float(stored.sum()) / 40)
     assert found["overwritten"] == pytest.approx(float((stored & (first != last)).sum()) / 40)
     assert T < 30 or (found["overwritten"] > 0 and found["restored"] != found["mse"])
@@ -110,65 +102,6 @@ def test_errors_and_states_are_those_of_single_steps(cells, T):
         with torch.no_grad():
             output, _ = model.step(x[:, -1], states[-2]._replace(cells=tuple(before)))
     assert found["restored"] == pytest.approx(float((output[:, 0] - target).square().mean()), rel=1e-5)
-
-
-def without_seconds(found):
-    return {key: value for key, value in found.items() if key != "seconds"}
-
-
-@pytest.mark.parametrize("cells", [("bmru", "bmru"), ("hybrid", "lru"), ("lru",)])
-@pytest.mark.parametrize(("length", "pieces"), [(1, 1), (2, 2), (1000, 3), (1001, 3), (3500, 6)])
-def test_a_test_stopped_behind_each_piece_comes_to_the_same_bits(tmp_path, cells, length, pieces):
-    """A deadline that has passed: each attempt reads one piece, and the last one needs no bookmark."""
-    run = copy_first_run(cells, length=6, d_model=8, d_state=8)
-    model, test = build_model(run.model).eval(), TestAt(length, 0.5, 40)
-    bookmark = partial(Bookmark, tmp_path / "test.safetensors", test, "weights", replace(QUIET, deadline=0.0))
-    for done in range(1, pieces):
-        with pytest.raises(OutOfTimeError, match=f"no time left to test at {length} timesteps, behind piece {done}$"):
-            measure(run, model, test, bookmark=bookmark())
-    last = bookmark()
-    parts = measure(run, model, test, bookmark=last)
-    assert without_seconds(parts) == without_seconds(measure(run, model, test))
-    assert (last.seconds > 0) == (pieces > 1)
-    assert parts["seconds"] >= last.seconds - 1e-3, "the seconds of all attempts"
-
-
-def test_a_killed_test_goes_on_from_its_bookmark(tmp_path, monkeypatch):
-    run, model = known_units()
-    test, options = TestAt(5500, 1.0, 30), replace(QUIET, checkpoint_seconds=0)
-    whole, count = measure(run, model, test), 0
-    bookmark = partial(Bookmark, tmp_path / "test.safetensors", test, options=options)
-
-    def counted(*words, **options):
-        nonlocal count
-        count += 1
-        if count == 4:
-            raise KeyboardInterrupt
-        return read_piece(*words, **options)
-
-    monkeypatch.setattr(overwrites, "read_piece", counted)
-    with pytest.raises(KeyboardInterrupt):
-        measure(run, model, test, bookmark=bookmark(weights="these"))
-    count = 10
-    assert without_seconds(measure(run, model, test, bookmark=bookmark(weights="these"))) == without_seconds(whole)
-    gone_on = count - 10
-    count = 10
-    measure(run, model, test, bookmark=bookmark(weights="these"))  # the bookmark is now behind the last piece but one
-    assert count - 10 < gone_on
-    count = 10
-    measure(run, model, test, bookmark=bookmark(weights="others"))
-    assert count - 10 == gone_on + 3, "of another model: from the beginning"
-
-
-def test_a_damaged_bookmark_is_named(tmp_path):
-    run, model = known_units()
-    test, path = TestAt(2500, 1.0, 10), tmp_path / "test.safetensors"
-    bookmark = partial(Bookmark, path, test, "weights", replace(QUIET, deadline=0.0))
-    with pytest.raises(OutOfTimeError):
-        measure(run, model, test, bookmark=bookmark())
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=f"{path} is truncated or corrupt: .*; remove it to begin its test anew"):
-        measure(run, model, test, bookmark=bookmark())
 
 
 def test_other_tasks_are_refused():

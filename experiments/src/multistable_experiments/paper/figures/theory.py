@@ -69,8 +69,8 @@ def convergence() -> Figure:
         axis = figure.add_subplot(grid[row, 4])
         draw_equilibria(axis, bifurcation_diagram(simplified_brc(), torch.linspace(-2, 2, 2001), beta), "black")
         for x in xs:
-            for start in (-0.95, -0.1, 0.95):
-                end = float(trajectories(x, beta, torch.tensor([start]), 3000)[-1, 0])
+            three = torch.tensor([-0.95, -0.1, 0.95])
+            for start, end in zip(three.tolist(), trajectories(x, beta, three, 3000)[-1].tolist(), strict=True):
                 if abs(end - start) > 0.15:
                     arrow = {"arrowstyle": "-|>", "color": RED, "lw": 1, "alpha": 0.7, "shrinkB": 2}
                     axis.annotate("", (x, end), (x, start), arrowprops=arrow)
