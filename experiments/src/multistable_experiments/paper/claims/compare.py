@@ -15,17 +15,14 @@ Number = Callable[[Record], float | None]
 """A number of a record; None if the record does not have it."""
 Scores = Mapping[str, list[float]]
 """Name -> one number per seed, the same seeds in the same order."""
+Test = Callable[[Scores], tuple[bool, str]]
+"""Whether a claim holds on these numbers, and the numbers in words."""
 
 TUNED = "with positions each BMRU unit starts with a timestep of its own, which is not in the paper"
 HOLDING = "BMRU units start with thresholds of {:g}, which is not in the paper"
 
 
-def compare(
-    records: Sequence[Record],
-    task: str,
-    configurations: Sequence[str],
-    test: Callable[[Scores], tuple[bool, str]],
-) -> Finding:
+def compare(records: Sequence[Record], task: str, configurations: Sequence[str], test: Test) -> Finding:
     """Test a claim on the last epoch of the runs of a task, over the seeds that all configurations have.
 
     The paper does not say which weights it tests. A note is added if the weights that were best on the validation set
@@ -38,17 +35,11 @@ def compare(
     return last.with_note(f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
 
 
-def over_seeds(
-    records: Sequence[Record],
-    task: str,
-    numbers: Mapping[str, tuple[str, Number]],
-    test: Callable[[Scores], tuple[bool, str]],
-) -> Finding:
+def over_seeds(records: Sequence[Record], task: str, numbers: Mapping[str, tuple[str, Number]], test: Test) -> Finding:
     """Test a claim on ``numbers``, name -> (configuration, number), over the seeds that all of them have.
 
-    ``test`` returns whether the claim holds, and the numbers in words. The claim does not hold if a number is NaN. A
-    failed run counts as NaN: without it, the other seeds could hold a claim that this one breaks. A note says how BMRU
-    units start, because the outcome depends on it.
+    The claim does not hold if a number is NaN. A failed run counts as NaN: without it, the other seeds could hold a
+    claim that this one breaks. A note says how BMRU units start, because the outcome depends on it.
     """
     runs = {name: by_seed(records, task, configuration) for name, (configuration, _) in numbers.items()}
     values: dict[str, dict[int, float]] = {name: {} for name in numbers}
