@@ -1,11 +1,19 @@
-"""Records of runs that never were, for tests of what is read from them: by default such that every claim holds."""
+"""Made-up records, for tests of what reads records. By default every claim holds on them."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from multistable_experiments.paper.experiments import LENGTHS, NOISES, Experiment, plan
+from multistable_experiments.paper import store
+from multistable_experiments.paper.experiments import Experiment, plan
+from multistable_experiments.paper.settings import LENGTHS, NOISES
 from multistable_experiments.paper.store import Record
+
+RESULTS = Path(__file__).parents[1] / "results"
 
 MACHINE = {
     "processor": "a processor", "cores": 2, "threads": 2, "gpu": "a GPU", "platform": "a system", "python": "3.11",
@@ -72,6 +80,33 @@ def make(
     )  # fmt: skip
 
 
+@cache
+def planned(seeds: tuple[int, ...], figures: tuple[str, ...] | None) -> list[Experiment]:
+    return plan(figures, "paper", seeds)
+
+
 def records(seeds: Iterable[int] = range(5), figures: Iterable[str] | None = None, **changes: Any) -> list[Record]:
-    """Records of all experiments of the paper, or those of some figures."""
-    return [make(experiment, **changes) for experiment in plan(figures, "paper", seeds)]
+    """Records of all experiments of the paper, or of some figures."""
+    experiments = planned(tuple(seeds), None if figures is None else tuple(figures))
+    return [make(experiment, **changes) for experiment in experiments]
+
+
+def changed_scores(**changes: float) -> dict[str, Any]:
+    """For :func:`records`: other scores of some configurations."""
+    return {"scores": SCORES | {name.replace("_", "-"): value for name, value in changes.items()}}
+
+
+def changed_stream(cell: str, length: int, noise: float, error: float) -> dict[str, Any]:
+    """For :func:`records`: another error at one length and noise."""
+    return {"streams": STREAMS | {(cell, length, noise): error}}
+
+
+def with_failures(records: Sequence[Record], pattern: str) -> list[Record]:
+    """The same records, but the runs whose names match failed."""
+    return [replace(r, metrics={}, tests=[], failure="NaN") if re.search(pattern, r.name) else r for r in records]
+
+
+def save(folder: Path, records: Sequence[Record]) -> Path:
+    for record in records:
+        store.write(folder, record)
+    return folder

@@ -11,8 +11,8 @@ from rich.console import Console
 from html_page import assert_self_contained
 from multistable_experiments import demo
 from multistable_experiments.demo import copy_first, hold_bit
+from multistable_experiments.paper.settings import SHORT, Preset
 from multistable_experiments.tasks import CopyFirst
-from multistable_experiments.training.presets import SHORT, Preset
 from multistable_experiments.training.results import load_trained
 
 TINY = demo.Plan(

@@ -1,23 +1,20 @@
-"""The paper's experiments: which there are, their parameters, their order, and that results are found again."""
-
-from pathlib import Path
+"""The paper's experiments: names, parameters, order, and that stored results belong to them."""
 
 import pytest
 
 from multistable.models import build_model
 from multistable_experiments.paper import store
-from multistable_experiments.paper.experiments import FIGURES, NOISES, plan
-from multistable_experiments.training.presets import SCALES
-
-RESULTS = Path(__file__).parents[2] / "results"
+from multistable_experiments.paper.experiments import EXPERIMENTS, plan
+from multistable_experiments.paper.settings import NOISES, SCALES
+from paper_records import RESULTS
 
 
 def configurations(figure, scale="paper"):
-    return [experiment.configuration for experiment in FIGURES[figure](scale, 0)]
+    return [experiment.configuration for experiment in EXPERIMENTS[figure](scale, 0)]
 
 
 def run_of(figure, configuration):
-    [found] = [e for e in FIGURES[figure]("paper", 0) if e.configuration == configuration]
+    [found] = [e for e in EXPERIMENTS[figure]("paper", 0) if e.configuration == configuration]
     return found.run
 
 
@@ -69,7 +66,7 @@ def test_positions_are_read_where_the_name_says(configuration, widths):
     assert [block.cell.input_size for block in model.blocks] == widths
 
 
-def test_a_run_of_two_figures_is_there_once_with_the_tests_of_both():
+def test_a_run_of_two_figures_is_planned_once_with_the_tests_of_both():
     both = {e.configuration: e for e in plan(["copy-first", "generalisation"])}
     assert len(both) == 6
     found = {(test.length, test.noise) for test in both["bmru-T100"].tests}
@@ -118,7 +115,7 @@ def test_unknown_names_are_refused(words, message):
 
 
 def test_results_in_the_repository_are_recognised():
-    """By the hash of the run: a change of a default must not make them strangers."""
+    """By the hash of the run: a changed default must not change it."""
     known = {e.run.id: e for e in plan(seeds=range(5))}
     records = store.load(RESULTS)
     assert len(records) >= 5

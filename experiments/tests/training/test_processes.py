@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from multistable_experiments.paper.settings import make_run, preset
 from multistable_experiments.training import checkpoint, results, train_run
-from multistable_experiments.training.presets import make_run, preset
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import folder_of
 from sources import environment

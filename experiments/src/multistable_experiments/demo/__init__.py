@@ -12,8 +12,8 @@ from rich.table import Table
 
 from multistable_experiments.demo import copy_first, hold_bit, page
 from multistable_experiments.files import write_atomically
+from multistable_experiments.paper.settings import Preset
 from multistable_experiments.threads import one_thread
-from multistable_experiments.training.presets import Preset
 
 __all__ = ["PAGE", "Plan", "run"]
 

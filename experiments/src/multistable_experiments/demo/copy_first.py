@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from multistable.models import build_model
+from multistable_experiments.paper.settings import SHORT, Preset, make_run
 from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training import Options, Run, train_run
 from multistable_experiments.training.evaluate import evaluate_stream
-from multistable_experiments.training.presets import SHORT, Preset, make_run
 from multistable_experiments.training.results import folder_of, load_trained
 
 __all__ = ["CELLS", "FIRST", "LENGTHS", "NOISES", "PRESET", "Outcome", "learn", "make"]

@@ -8,9 +8,9 @@ import typer
 from multistable_experiments.errors import exit_on_error
 from multistable_experiments.files import whole_file
 from multistable_experiments.paper import store
-from multistable_experiments.paper.experiments import FIGURES as EXPERIMENTS
+from multistable_experiments.paper.experiments import EXPERIMENTS
+from multistable_experiments.paper.settings import Scale
 from multistable_experiments.paper.store import Record
-from multistable_experiments.training.presets import Scale
 
 __all__ = ["claims", "figure", "report", "reproduce"]
 
@@ -88,16 +88,16 @@ def figure(
     """
     with exit_on_error():
         from multistable_experiments.paper.figures import (
-            PICTURES,  # matplotlib takes a second to load, and may be missing
-        )
+            FIGURES,
+        )  # matplotlib takes a second to load, and may be missing
 
-    if name != "all" and name not in PICTURES:
-        raise typer.BadParameter(f"name must be 'all' or one of {', '.join(PICTURES)}, got {name!r}")
+    if name != "all" and name not in FIGURES:
+        raise typer.BadParameter(f"name must be 'all' or one of {', '.join(FIGURES)}, got {name!r}")
     with exit_on_error():
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
-        for each in PICTURES if name == "all" else [name]:
-            picture = PICTURES[each].draw(records, scale)
+        for each in FIGURES if name == "all" else [name]:
+            picture = FIGURES[each].draw(records, scale)
             for kind in ("svg", "png"):
                 with whole_file(out / f"{each}.{kind}") as part:
                     picture.savefig(part, dpi=160, format=kind)
@@ -113,19 +113,15 @@ def claims(
 ) -> None:
     """Measure every claim of the paper, and print a table: claim, place, measurement, verdict.
 
-    Claims on theory are computed on the spot, in seconds; those on trained models are read from results.
+    Claims on theory are read from theory.json among the results, those on trained models from the results of runs.
     """
-    from rich.console import Console
-
     from multistable_experiments.paper.claims import measure
     from multistable_experiments.paper.claims.table import show
 
     with exit_on_error():
-        records = current_records(results, scale)
-    with Console(stderr=True).status("") as status:
-        measured = measure(records, lambda claim: status.update(claim.id))
-    show(measured)
-    if strict and any(each.verdict == "not held" for each in measured):
+        findings = measure(current_records(results, scale), existing(results))
+    show(findings)
+    if strict and any(finding.verdict == "not held" for finding in findings.values()):
         raise typer.Exit(1)
 
 
@@ -141,5 +137,5 @@ def report(
     with exit_on_error(), console.status("") as status:
         from multistable_experiments.paper.report import write  # matplotlib may be missing
 
-        path = write(current_records(results, scale), out, scale, lambda words: status.update(words))
+        path = write(current_records(results, scale), existing(results), out, scale, status.update)
     typer.echo(f"The page: {path.resolve()}")

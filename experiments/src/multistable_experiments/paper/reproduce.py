@@ -1,12 +1,10 @@
 """Compute the paper's experiments: the missing ones only, the most valuable first, within a time budget."""
 
 import gc
-import hashlib
-import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,54 +12,58 @@ from typing import Any
 import torch
 
 from multistable.models import SequenceModel
-from multistable.models.files import WEIGHTS
 from multistable.ops.checks import check_sizes
-from multistable_experiments.files import check_writable, parse_json, write_atomically
+from multistable_experiments.files import DamagedFileError, check_writable, read_json, write_json
 from multistable_experiments.paper import store
-from multistable_experiments.paper.bookmark import Bookmark
 from multistable_experiments.paper.experiments import Experiment, plan
-from multistable_experiments.paper.overwrites import OF_BMRU, is_whole, measure
+from multistable_experiments.paper.settings import SEEDS, Scale
 from multistable_experiments.paper.store import Record
+from multistable_experiments.paper.stream_tests import measure
 from multistable_experiments.tasks.mnist import DataError
 from multistable_experiments.training import NonFiniteLossError, Options, OutOfTimeError, train_run
-from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in, damage_named
+from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in
 from multistable_experiments.training.loop import BEST, LAST
-from multistable_experiments.training.presets import Scale
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import FILE as RESULT
-from multistable_experiments.training.results import check_numbers, folder_of
+from multistable_experiments.training.results import folder_of
 
-__all__ = ["SEEDS", "Summary", "parse_duration", "reproduce"]
+__all__ = ["Summary", "parse_duration", "reproduce"]
 
-SEEDS: dict[Scale, int] = {"paper": 5, "small": 1, "smoke": 1}
-"""How many seeds are computed unless said otherwise; the paper's values are means over 5 runs."""
 ENDING = 0.03
-"""In this last share of the budget nothing is begun: beginning takes seconds (data, kernels, CUDA graph)."""
-TESTS, BOOKMARK = "tests.json", "test.safetensors"
+"""Nothing is started in this last share of the budget: starting takes seconds (data, kernels, CUDA graph)."""
+TESTS = "tests.json"
 
 
 class MissingDataError(RuntimeError):
-    """The data set of an experiment is not there, or not whole."""
+    """The data set of an experiment is missing or incomplete."""
 
 
 @dataclass
 class Summary:
-    """What a call came to."""
+    """The outcome of a call."""
 
     planned: int
     done: int = 0
-    """Experiments whose results are there now, failed runs included."""
+    """Experiments that have a result now, failed runs included."""
     failed: list[str] = field(default_factory=list)
     """Runs whose loss became NaN; they are not tried again."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """What could not be computed, and why: data that are missing, memory that is too small, damaged files; and what
-    another process was still computing in the end."""
+    """What could not be computed, and why: missing data, too little memory, damaged files, or another process that was
+    still computing it in the end."""
     out_of_time: bool = False
 
     @property
     def exit_code(self) -> int:
-        """0: all is there. 3: the time was over, the same call goes on. 1: something else is in the way."""
+        """0: complete. 3: out of time; the same call resumes. 1: something could not be computed."""
         return 3 if self.out_of_time else 1 if self.skipped else 0
+
+    def __str__(self) -> str:
+        text = f"{self.done} of {self.planned} are there"
+        if self.out_of_time:
+            text += "; out of time, the same call resumes"
+        if self.skipped:
+            text += f"; not computed: {', '.join(self.skipped)}"
+        return text
 
 
 def reproduce(
@@ -76,24 +78,25 @@ def reproduce(
 ) -> Summary:
     """Compute what is missing in ``results`` of the experiments behind some figures (None: all), seeds 0, 1, ...
 
-    After ``budget`` seconds (None: without limit) it stops with a checkpoint in ``out``; the same call goes on from
-    there, to the same numbers. The result of a finished run goes to ``results`` (see ``store.py``);
-    its checkpoints are removed, and its model stays in ``out``.
+    After ``budget`` seconds (None: no limit) it stops with a checkpoint in ``out``; the same call resumes to the same
+    numbers. A test at another length is not interrupted: a budget that ends within one is exceeded by seconds. The
+    result of a finished run goes to ``results`` (see ``store.py``); its checkpoints are removed, and its model stays in
+    ``out``.
     """
     clock = Clock(budget)
     if (count := Processes.join((options or Options()).device).count) > 1:
         raise ValueError(f"reproduce works in one process, got {count}; train single runs with several")
     if seeds is not None:
         check_sizes(1, seeds=seeds)
-    options = replace(options or Options(), deadline=clock.deadline)
     experiments = plan(figures, scale, range(seeds or SEEDS.get(scale, 1)))
-    known = {(record.run.task.name, record.name): record for record in store.load(results, scale)}
-    missing = [each for each in experiments if not is_done(each, known)]
-    summary = Summary(len(experiments), len(experiments) - len(missing))
+    options = replace(options or Options(), deadline=clock.deadline)
+    sweep = Sweep(scale, Path(out), Path(results), options, say, Summary(len(experiments)))
+    missing = [each for each in experiments if not sweep.is_done(each)]
+    summary = sweep.summary
+    summary.done = summary.planned - len(missing)
     say(f"{summary.planned} experiments at scale {scale}: {summary.done} are there, {len(missing)} to compute")
     if missing:
-        check_writable("results", Path(results) / f"{scale}.json")  # before the first run, not behind it
-    sweep = Sweep(scale, Path(out), Path(results), options, say, summary)
+        check_writable("results", Path(results) / f"{scale}.json")  # before the first run, not after it
     for number, experiment in enumerate(missing, start=1):
         if experiment.data in summary.skipped:
             continue
@@ -109,19 +112,14 @@ def reproduce(
             break
         finally:
             free_memory()
-    sweep.look_again()
-    say(ending(summary))
+    sweep.recheck_others()
+    say(str(summary))
     return summary
-
-
-def is_done(experiment: Experiment, known: Mapping[tuple[str, str], Record]) -> bool:
-    record = known.get((experiment.run.task.name, experiment.name))
-    return record is not None and record.has(experiment)
 
 
 @dataclass
 class Sweep:
-    """Experiments in turn: what is in the way of one stops no other."""
+    """Compute experiments in turn. One that cannot be computed does not stop the others."""
 
     scale: Scale
     out: Path
@@ -129,17 +127,16 @@ class Sweep:
     options: Options
     say: Callable[[str], None]
     summary: Summary
-    elsewhere: list[Experiment] = field(default_factory=list)
-    """Those that another process was computing when it was their turn."""
+    others: list[Experiment] = field(default_factory=list)
+    """Experiments that another process was computing."""
 
     def attempt(self, experiment: Experiment) -> None:
-        """Compute an experiment and say what came of it."""
-        known = self.stored(experiment)
-        if known is not None and known.has(experiment):
+        """Compute an experiment and report the outcome."""
+        if self.is_done(experiment):
             self.summary.done += 1
             self.say("  another process has computed it")
             return
-        if known is not None:
+        if (known := self.stored(experiment)) is not None:
             self.say(f"  {why_again(experiment, known, self.out)}")
         try:
             record, path = compute(experiment, self.scale, self.out, self.results, self.options)
@@ -147,9 +144,9 @@ class Sweep:
             self.summary.skipped[experiment.data] = str(error)
             self.say(f"  {error}")
         except InUseError as error:
-            self.elsewhere.append(experiment)
+            self.others.append(experiment)
             self.say(f"  {error}")
-        except (CheckpointError, torch.OutOfMemoryError) as error:
+        except (CheckpointError, DamagedFileError, torch.OutOfMemoryError) as error:
             self.summary.skipped[experiment.name] = str(error)
             self.say(f"  cannot be computed: {error}")
         else:
@@ -158,29 +155,32 @@ class Sweep:
             self.say(f"  {described(record)}; {path}")
 
     def stored(self, experiment: Experiment) -> Record | None:
-        """The result under the name of an experiment, as it is now."""
+        """The stored result of this name, if any."""
         path = store.path_of(self.results, self.scale, experiment.run.task.name, experiment.name)
         return store.read(path) if path.is_file() else None
 
-    def look_again(self) -> None:
-        """What another process was computing may be there by now."""
-        for experiment in self.elsewhere:
-            known = self.stored(experiment)
-            if known is not None and known.has(experiment):
+    def is_done(self, experiment: Experiment) -> bool:
+        record = self.stored(experiment)
+        return record is not None and record.has(experiment)
+
+    def recheck_others(self) -> None:
+        """Count what other processes have finished meanwhile."""
+        for experiment in self.others:
+            if self.is_done(experiment):
                 self.summary.done += 1
             else:
                 self.summary.skipped[experiment.name] = "another process computes it"
 
 
 class Clock:
-    """The time that is left of a budget."""
+    """The time left of a budget."""
 
     def __init__(self, budget: float | None) -> None:
         if budget is not None and not budget > 0:
             raise ValueError(f"budget must be a positive number of seconds, got {budget!r}")
         self.budget = math.inf if budget is None else budget
         self.end = time.perf_counter() + self.budget
-        self.deadline = None if budget is None else self.end - ENDING / 3 * budget  # a checkpoint takes its time, too
+        self.deadline = None if budget is None else self.end - ENDING / 3 * budget  # leaves time for a checkpoint
 
     @property
     def left(self) -> float:
@@ -188,7 +188,7 @@ class Clock:
 
     @property
     def ending(self) -> bool:
-        return self.left < ENDING * self.budget if self.deadline is not None else False
+        return self.left < ENDING * self.budget
 
     def __str__(self) -> str:
         if self.deadline is None:
@@ -201,14 +201,14 @@ def why_again(experiment: Experiment, record: Record, out: Path) -> str:
     """Why an experiment is computed although there is a result of its name."""
     if record.id != experiment.run.id:
         return f"will replace the result of another run, {record.id}"
-    lacking, folder = len(record.lacking(experiment)), folder_of(experiment.run, out)
-    what = f"{lacking} of its {len(experiment.tests)} tests are missing or lack what is measured today"
-    what = what if lacking else "its result has no metrics"
+    missing, folder = len(record.missing_tests(experiment)), folder_of(experiment.run, out)
+    what = f"{missing} of its {len(experiment.tests)} tests are missing or lack what is measured today"
+    what = what if missing else "its result has no metrics"
     return what if (folder / RESULT).is_file() else f"{what}; {folder} has no trained model, so it is trained again"
 
 
 def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, options: Options) -> tuple[Record, Path]:
-    """Train, test, sum up and store; or go on with it. Returns the record and its file."""
+    """Train, test and store an experiment, or resume it. Return the record and its file."""
     folder, failure = folder_of(experiment.run, out), None
     check_data(experiment)
     try:
@@ -216,66 +216,53 @@ def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, opti
     except NonFiniteLossError as error:
         result, failure = error.result, str(error)
     with alone_in(folder):
-        tests = measure_all(experiment, folder, options) if failure is None else []
+        tests = run_tests(experiment, folder, options) if failure is None else []
         record = store.summarise(experiment, scale, result, tests, failure)
         path = store.write(results, record)
-        remove_checkpoints(folder)
+        for name in (LAST, BEST):
+            (folder / name).unlink(missing_ok=True)
     return record, path
 
 
 def check_data(experiment: Experiment) -> None:
-    """Read the data before the run does, so that no other error is taken for missing data. They are read only once."""
+    """Load the data before training, so that no other error is taken for missing data. They are cached."""
     try:
         experiment.run.task.samples("valid", experiment.run.seed)
     except (DataError, OSError, ValueError) as error:
         raise MissingDataError(f"no data for {experiment.data}: {error}") from error
 
 
-def measure_all(experiment: Experiment, folder: Path, options: Options) -> list[dict[str, Any]]:
-    """The tests at other lengths and noises, those that are not yet in the run's folder."""
+def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[dict[str, Any]]:
+    """Run the tests at other lengths and noises that the run's folder does not have yet.
+
+    Raise ``OutOfTimeError`` after a test that ends past the deadline. 6,000 sequences of 100,000 timesteps take 6 s on
+    an H200.
+    """
     if not experiment.tests:
         return []
     path = folder / TESTS
-    done = {
-        key: test
-        for key, test in read_tests(path, experiment.run.task.metric).items()
-        if is_whole(experiment.run, test)
-    }
+    try:
+        tests = read_json(path)["tests"] if path.exists() else []
+    except DamagedFileError as error:
+        raise CheckpointError(f"{error}; remove it to run its tests again") from error
+    complete = [test for test in tests if store.is_complete(experiment.run, test)]
+    done = {(test["length"], test["noise"], test["samples"]): test for test in complete}
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)
-        weights = hashlib.sha256((folder / "model" / WEIGHTS).read_bytes()).hexdigest()
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{error}; remove {folder} to compute the run anew") from error
-    for test in experiment.tests:
-        key = test.length, test.noise, test.samples
-        if key not in done:
-            bookmark = Bookmark(folder / BOOKMARK, test, weights, options)
-            done[key] = measure(experiment.run, model, test, device, bookmark)
-            write_atomically(path, json.dumps(list(done.values())).encode())
-            bookmark.path.unlink(missing_ok=True)
+    missing = [test for test in experiment.tests if (test.length, test.noise, test.samples) not in done]
+    for left, test in zip(reversed(range(len(missing))), missing, strict=True):
+        done[test.length, test.noise, test.samples] = measure(experiment.run, model, test, device)
+        write_json(path, {"tests": list(done.values())})
+        if left and options.deadline is not None and time.perf_counter() >= options.deadline:
+            raise OutOfTimeError(f"no time left for {left} of {len(experiment.tests)} tests at other lengths")
     return list(done.values())
 
 
-def read_tests(path: Path, metric: str) -> dict[tuple[int, float, int], dict[str, Any]]:
-    """What has been measured, by length, noise and number of samples."""
-    if not path.exists():
-        return {}
-    with damage_named(path):
-        tests = parse_json(path)
-        for i, test in enumerate(tests):
-            check_numbers(f"[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
-        return {(test["length"], test["noise"], test["samples"]): test for test in tests}
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Remove what only an unfinished run needs."""
-    for name in (LAST, BEST, BOOKMARK):
-        (folder / name).unlink(missing_ok=True)
-
-
 def free_memory() -> None:
-    """Many runs follow each other in one process: what one held on the GPU must not be in the way of the next."""
+    """Return the GPU memory of one run before the next run of this process."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
@@ -289,23 +276,14 @@ def described(record: Record) -> str:
     return f"{metric.replace('_', ' ')}: {scores}; {record.seconds:.0f} s"
 
 
-def ending(summary: Summary) -> str:
-    text = f"{summary.done} of {summary.planned} are there"
-    if summary.out_of_time:
-        text += "; the time is over, the same call goes on"
-    if summary.skipped:
-        text += f"; not computed: {', '.join(summary.skipped)}"
-    return text
-
-
 def parse_duration(text: str) -> float:
     """Seconds.
 
     >>> [parse_duration(text) for text in ("9m", "90s", "1h30m", "45")]
     [540.0, 90.0, 5400.0, 45.0]
     """
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
-    if not text.strip() or found is None:
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
+    if not text.strip() or match is None:
         raise ValueError(f"budget must be a duration such as 9m, 90s or 1h30m, got {text!r}")
-    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return 3600 * hours + 60 * minutes + seconds

@@ -1,34 +1,33 @@
-"""The store of results: one small JSON file per experiment, ``results/<task>/<configuration>-seed<k>.json``.
+"""Stored results: one small JSON file per experiment, ``results/<task>/<configuration>-seed<k>.json``.
 
-Other scales than ``paper`` have a folder of their own, ``results/<scale>/<task>/...``.
+Scales other than ``paper`` have a folder of their own, ``results/<scale>/<task>/...``. Each file has a checksum, so
+that one that was edited or truncated is not read.
 """
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from multistable_experiments.files import UNREADABLE, parse_json, write_atomically
+from multistable_experiments.files import UNREADABLE, read_json, write_json
 from multistable_experiments.paper.experiments import Experiment, TestAt, plan
-from multistable_experiments.paper.overwrites import OF_BMRU, is_whole
-from multistable_experiments.training.presets import Scale
-from multistable_experiments.training.results import check_machine, check_numbers
+from multistable_experiments.paper.settings import Scale
 from multistable_experiments.training.run import Run
 
-__all__ = ["Record", "load", "outdated", "path_of", "read", "summarise", "write"]
+__all__ = ["Record", "by_seed", "is_complete", "load", "outdated", "path_of", "read", "summarise", "write"]
 
 MOST_EPOCHS = 50
-"""The most epochs of a history that are kept, evenly chosen; the best and the last one come on top."""
+"""A history keeps at most so many epochs, evenly spaced, and the best and the last one."""
 DIGITS = 4
-WAY_OUT = "remove it to have it computed anew by `multistable reproduce`"
+BMRU_MEASUREMENTS = ("stored", "overwritten", "intact", "restored")
+"""What a test measures of a model with a BMRU, beside the metric."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What came out of one experiment."""
+    """The stored result of one experiment."""
 
     configuration: str
     scale: Scale
@@ -50,7 +49,7 @@ class Record:
     """How it was computed: CUDA graph, compiled."""
     tests: list[dict[str, Any]] = field(default_factory=list)
     """Of the best weights, on streamed sequences: ``length``, ``noise``, ``samples``, the metric (``mse``), and for
-    models with a BMRU what noise overwrote: see :func:`multistable_experiments.paper.overwrites.measure`."""
+    models with a BMRU what noise overwrote: see :func:`multistable_experiments.paper.stream_tests.measure`."""
     failure: str | None = None
     """Why there are no metrics: where the loss became NaN."""
 
@@ -62,91 +61,85 @@ class Record:
     def name(self) -> str:
         return f"{self.configuration}-seed{self.run.seed}"
 
+    def score(self, weights: Literal["last", "best"] = "last") -> float | None:
+        """The metric on the test set, of the last epoch's weights or those best on validation; accuracies in percent.
+
+        None if there is none.
+        """
+        metric, metrics = self.run.task.metric, self.metrics.get(weights)
+        return None if metrics is None else metrics[f"test_{metric}"] * (100 if metric == "accuracy" else 1)
+
+    def streamed(self, length: int, noise: float, name: str | None = None) -> float | None:
+        """The error on streamed sequences of this length and noise, or another measurement of that test by name."""
+        tests = (t for t in self.tests if t["length"] == length and math.isclose(t["noise"], noise))
+        return next(tests, {}).get(name or self.run.task.metric)
+
     def has(self, experiment: Experiment) -> bool:
         """Whether nothing is left to compute: the run failed, or has its metrics and all tests."""
         if self.id != experiment.run.id:
             return False
-        return self.failure is not None or ("last" in self.metrics and not self.lacking(experiment))
+        return self.failure is not None or ("last" in self.metrics and not self.missing_tests(experiment))
 
-    def lacking(self, experiment: Experiment) -> list[TestAt]:
-        """The tests of an experiment that are not there, or that lack something which is measured today."""
-        whole = {(t["length"], t["noise"], t["samples"]) for t in self.tests if is_whole(self.run, t)}
-        return [test for test in experiment.tests if (test.length, test.noise, test.samples) not in whole]
+    def missing_tests(self, experiment: Experiment) -> list[TestAt]:
+        """The tests of an experiment that are absent or incomplete."""
+        done = {(t["length"], t["noise"], t["samples"]) for t in self.tests if is_complete(self.run, t)}
+        return [test for test in experiment.tests if (test.length, test.noise, test.samples) not in done]
+
+
+def is_complete(run: Run, test: dict[str, Any]) -> bool:
+    """Whether a test has all that is measured today; one of an earlier version may not."""
+    return {run.task.metric, *(BMRU_MEASUREMENTS if run.model.has_bmru else ())} <= test.keys()
 
 
 def path_of(results: Path | str, scale: Scale, task: str, name: str) -> Path:
-    """Where the record of an experiment is, or will be."""
+    """The file of an experiment's record."""
     return (Path(results) if scale == "paper" else Path(results) / scale) / task / f"{name}.json"
 
 
 def write(results: Path | str, record: Record) -> Path:
-    """A line per entry, so that a change can be seen; whole or not at all."""
     path = path_of(results, record.scale, record.run.task.name, record.name)
-    values = {"id": record.id} | asdict(record) | {"run": record.run.to_dict()}
-    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in values.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, f"{{\n{lines}\n}}\n".encode())
+    write_json(path, {"id": record.id} | asdict(record) | {"run": record.run.to_dict()})
     return path
 
 
 def read(path: Path) -> Record:
+    remove = "remove it, and `multistable reproduce` computes it again"
     try:
-        values = parse_json(path)
-        if not isinstance(values, dict):
-            raise TypeError(f"it must hold an object, got {type(values).__name__}")
-        run = Run.from_dict(values.pop("run"))
-        found = values.pop("id")
+        values = read_json(path)
+        run, id = Run.from_dict(values.pop("run")), values.pop("id")
         record = Record(run=run, **values)
-        check(record)
-    except KeyError as error:
-        raise ValueError(f"{path} is no result: it has no {error}; {WAY_OUT}") from error
     except UNREADABLE as error:
-        raise ValueError(f"{path} is no result: {error}; {WAY_OUT}") from error
-    if found != run.id:
-        raise ValueError(
-            f"{path} is damaged, or from a version of multistable whose runs have other settings: its id is {found}, "
-            f"but that of its run is {run.id}; {WAY_OUT}"
-        )
+        raise ValueError(f"{path} is not a result: {error}; {remove}") from error
+    if id != run.id:
+        raise ValueError(f"{path} is from a version with other settings: its id is {id}, now {run.id}; {remove}")
     return record
 
 
-def check(record: Record) -> None:
-    """Raise unless all that claims, figures and report read is there and of its kind: a file may have been edited."""
-    metric = record.run.task.metric
-    words = {"configuration": record.configuration, "scale": record.scale}
-    for name, word in (words if record.failure is None else words | {"failure": record.failure}).items():
-        if not isinstance(word, str):
-            raise TypeError(f"{name} must be a string, got {word!r}")
-    check_numbers("it", vars(record), ["parameters", "seconds", "timesteps_per_second"])
-    for which, values in record.metrics.items():
-        check_numbers(f"metrics.{which}", values, ["epoch", f"test_{metric}"])
-    for i, test in enumerate(record.tests):
-        check_numbers(f"tests[{i}]", test, ["length", "noise", "samples"], [metric, *OF_BMRU])
-    check_machine(record.machine)
-
-
 def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
-    """All records of a scale, by path. A file under another name than its own is refused: it may be a second one."""
+    """All records of a scale, sorted by path. Raise if a file does not have the name of its record."""
     folder = Path(results) if scale == "paper" else Path(results) / scale
-    # No glob: it takes a folder that may not be read for an empty one.
+    # Not glob, which takes a folder without read permission for an empty one.
     tasks = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    paths = [path for task in tasks for path in task.iterdir() if path.suffix == ".json"]
-    found = {path: read(path) for path in sorted(paths)}
-    for path, record in found.items():
+    records = {path: read(path) for path in sorted(p for task in tasks for p in task.iterdir() if p.suffix == ".json")}
+    for path, record in records.items():
         own = path_of(results, record.scale, record.run.task.name, record.name)
         if path != own:
-            raise ValueError(f"{path} holds a result whose place is {own}: rename it or remove it")
-    return list(found.values())
+            raise ValueError(f"{path} holds the result of {own}: rename it or remove it")
+    return list(records.values())
 
 
 def outdated(records: Sequence[Record], scale: Scale = "paper") -> list[Record]:
-    """The records whose run is not the one that the experiment of their name has now: its settings were changed since.
-
-    They must not be read as results of that experiment. ``multistable reproduce`` replaces them.
-    """
+    """The records whose experiment has other settings now. They must not be read as its results."""
     planned = plan(None, scale, sorted({record.run.seed for record in records}))
     now = {(experiment.run.task.name, experiment.name): experiment.run.id for experiment in planned}
     return [record for record in records if now.get((record.run.task.name, record.name), record.id) != record.id]
+
+
+def by_seed(records: Sequence[Record], task: str, configuration: str) -> dict[int, Record]:
+    """The records of a configuration, by seed."""
+    own = (record for record in records if record.run.task.name == task and record.configuration == configuration)
+    return {record.run.seed: record for record in own}
 
 
 def summarise(
@@ -176,7 +169,7 @@ def summarise(
 
 
 def columns(history: list[dict[str, Any]], metric: str, keep: set[int]) -> dict[str, list[float]]:
-    """A history as columns of rounded numbers, at most ``MOST_EPOCHS`` of its epochs and those to ``keep``."""
+    """A history as columns of rounded numbers: at most ``MOST_EPOCHS`` of its epochs, and those to ``keep``."""
     if not history:
         return {}
     stride = math.ceil(len(history) / MOST_EPOCHS)

@@ -11,10 +11,10 @@ import typer
 from multistable.dynamics import FIELDS
 from multistable.layers import LAYERS
 from multistable_experiments.errors import exit_on_error
+from multistable_experiments.paper.settings import Preset, Scale, make_run, preset
 from multistable_experiments.tasks import TASKS, Task
 from multistable_experiments.training.evaluate import streamed
 from multistable_experiments.training.loop import Options, train_run
-from multistable_experiments.training.presets import Preset, Scale, make_run, preset
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import evaluate_lengths, folder_of
 from multistable_experiments.training.run import Decay, Run

@@ -1,50 +1,51 @@
 """Every sentence of the paper that a measurement can confirm, with its measurement and its verdict.
 
-Claims on the unit and its theory are computed on the spot, in seconds (``clock``, ``equilibria``, ``exact``, ``brc``,
-``unit``, ``scan``); those on trained models are read from the results of ``multistable reproduce`` (``copy_first``,
-``mnist``, ``pathfinder``).
+Claims on trained models are measured on the results of ``multistable reproduce`` (``copy_first``, ``mnist``,
+``pathfinder``). Claims on the unit and its theory are tests, in ``experiments/tests/paper/theory``; what they measured
+is stored in ``results/theory.json``.
 
 Not among them: what the paper says of other people's work (Transformers, S4, Mamba and their benchmarks), what it only
 conjectures ("increasing network depth would possibly make LRU learn", "discretisation makes the learning more
 difficult", the section on future work), and definitions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from multistable_experiments.paper.claims import (
-    brc,
-    clock,
-    copy_first,
-    equilibria,
-    exact,
-    mnist,
-    pathfinder,
-    scan,
-    unit,
-)
-from multistable_experiments.paper.claims.claim import Claim, Finding, Measured, Verdict
+from multistable_experiments.files import read_json
+from multistable_experiments.paper.claims import copy_first, mnist, pathfinder
+from multistable_experiments.paper.claims.claim import VERDICTS, Claim, Finding, Verdict
 from multistable_experiments.paper.store import Record
-from multistable_experiments.threads import one_thread
 
-__all__ = ["CHAPTERS", "CLAIMS", "Claim", "Finding", "Measured", "Verdict", "measure"]
+__all__ = ["CHAPTERS", "CLAIMS", "VERDICTS", "Claim", "Finding", "Verdict", "measure", "read_theory"]
 
-CHAPTERS: dict[str, list[Claim]] = {
-    "Memory and equilibria": [*clock.CLAIMS, *equilibria.CLAIMS, *exact.CLAIMS, *brc.CLAIMS],
-    "The bistable unit": unit.CLAIMS,
-    "Parallel scans and cost": scan.CLAIMS,
-    "Copy-first-input": copy_first.CLAIMS,
-    "Permuted sequential MNIST": mnist.CLAIMS,
-    "Pathfinder": pathfinder.CLAIMS,
-}
-"""Chapters of the report, with their claims."""
-CLAIMS: tuple[Claim, ...] = tuple(claim for claims in CHAPTERS.values() for claim in claims)
+CHAPTERS = (
+    "Memory and equilibria",
+    "The bistable unit",
+    "Parallel scans and cost",
+    "Copy-first-input",
+    "Permuted sequential MNIST",
+    "Pathfinder",
+)
+"""Chapters of the report."""
+CLAIMS: tuple[Claim, ...] = (*copy_first.CLAIMS, *mnist.CLAIMS, *pathfinder.CLAIMS)
+"""Claims on trained models."""
 
 
-def measure(records: Sequence[Record], tell: Callable[[Claim], None] = lambda claim: None) -> list[Measured]:
-    """All claims, measured; ``tell`` is called before each."""
-    found = []
-    with one_thread():
-        for claim in CLAIMS:
-            tell(claim)
-            found.append(claim.measure(records))
-    return found
+def measure(records: Sequence[Record], results: Path | str) -> dict[Claim, Finding]:
+    """All claims: those on theory as stored in the folder ``results``, then those on trained models."""
+    return read_theory(results) | {claim: claim.measure(records) for claim in CLAIMS}
+
+
+def read_theory(results: Path | str) -> dict[Claim, Finding]:
+    """The claims on theory, as ``theory.json`` has them; none without that file."""
+    path = Path(results) / "theory.json"
+    if not path.exists():
+        return {}
+    values = read_json(path)
+    values.pop("machine")
+    claims = {}
+    for id, entry in values.items():
+        finding = Finding(entry.pop("held"), entry.pop("measured"), entry.pop("note"))
+        claims[Claim(id, **entry, measure=lambda records, finding=finding: finding, trained=False)] = finding
+    return claims

@@ -1,16 +1,16 @@
-"""A claim: one sentence of the paper, how it is measured, what was found, and the verdict."""
+"""A claim: one sentence of the paper, how it is measured, and what was found."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from multistable_experiments.paper.settings import SEEDS
 from multistable_experiments.paper.store import Record
 
-__all__ = ["SEEDS", "Claim", "Finding", "Measured", "Verdict", "collector"]
+__all__ = ["VERDICTS", "Claim", "Finding", "Verdict", "collector"]
 
 Verdict = Literal["held", "provisional", "not held", "not measured"]
-SEEDS = 5
-"""The paper's averages are over 5 runs; with fewer a verdict is provisional."""
+VERDICTS: tuple[Verdict, ...] = ("held", "provisional", "not held", "not measured")
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,20 @@ class Finding:
     """The number of epochs in the paper's table."""
 
     @property
-    def reduced(self) -> bool:
-        """Whether the runs are fewer or shorter than the paper's."""
-        return self.seeds is not None and (len(self.seeds) < SEEDS or min(self.epochs, default=0) < self.planned)
+    def verdict(self) -> Verdict:
+        """Provisional if the runs are fewer or shorter than the paper's."""
+        if self.held is None:
+            return "not measured"
+        if self.seeds is not None and (len(self.seeds) < SEEDS["paper"] or min(self.epochs, default=0) < self.planned):
+            return "provisional"
+        return "held" if self.held else "not held"
+
+    @property
+    def words(self) -> str:
+        """The verdict; a provisional one says which way it leans."""
+        if self.verdict != "provisional":
+            return self.verdict
+        return f"provisional ({'held' if self.held else 'not held'} so far)"
 
     @property
     def evidence(self) -> str:
@@ -48,62 +59,38 @@ class Finding:
         epochs = f"{', '.join(map(str, self.epochs))} epoch{'s' if self.epochs != (1,) else ''}"
         return f"{seeds}; {epochs}{f' of {self.planned}' if min(self.epochs) < self.planned else ''}"
 
+    def with_note(self, words: str) -> "Finding":
+        return replace(self, note="; ".join(part for part in (self.note, words) if part))
+
 
 @dataclass(frozen=True)
 class Claim:
     """A sentence of the paper in our own words, with its thresholds in numbers."""
 
     id: str
+    chapter: str
+    """Of the report."""
     sentence: str
     where: str
     """Section or figure of the paper."""
     how: str
     """How it is measured."""
-    test: Callable[..., Finding]
-    """Of nothing, or of the records of runs if ``trained``."""
-    trained: bool
-    """Whether it is measured on finished runs."""
-
-    def measure(self, records: Sequence[Record]) -> "Measured":
-        """Compute it; ``records`` matter to trained claims only."""
-        return Measured(self, self.test(records) if self.trained else self.test())
+    measure: Callable[[Sequence[Record]], Finding]
+    trained: bool = True
+    """Whether it is measured on trained models."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A claim and what was found."""
+def collector(chapter: str, claims: list[Claim]) -> Callable[..., Callable[..., Claim]]:
+    """A decorator that makes a function that measures into a claim, and appends it to ``claims``::
 
-    claim: Claim
-    finding: Finding
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.finding.held is None:
-            return "not measured"
-        if self.finding.reduced:
-            return "provisional"
-        return "held" if self.finding.held else "not held"
-
-    @property
-    def words(self) -> str:
-        """The verdict; a provisional one says which way it leans."""
-        if self.verdict != "provisional":
-            return self.verdict
-        return f"provisional ({'held' if self.finding.held else 'not held'} so far)"
-
-
-def collector(into: list[Claim], trained: bool) -> Callable[..., Callable[[Callable[..., Finding]], Claim]]:
-    """A decorator that makes a claim of a measuring function and appends it to a list::
-
-    @claim("two-values", "A unit's state is +alpha or -alpha.", "sec. 4.2", "count the others")
-    def two_values() -> Finding: ...
+    @claim("copy-300-bmru", "At T = 300 BMRU learns", "sec. 5.2, fig. 8", "test error: at most 0.1")
+    def copy_300_bmru(records: Sequence[Record]) -> Finding: ...
     """
 
-    def claim(id: str, sentence: str, where: str, how: str) -> Callable[[Callable[..., Finding]], Claim]:
-        def make(test: Callable[..., Finding]) -> Claim:
-            made = Claim(id, sentence, where, how, test, trained)
-            into.append(made)
-            return made
+    def claim(id: str, sentence: str, where: str, how: str) -> Callable[..., Claim]:
+        def make(measure: Callable[[Sequence[Record]], Finding]) -> Claim:
+            claims.append(Claim(id, chapter, sentence, where, how, measure))
+            return claims[-1]
 
         return make
 

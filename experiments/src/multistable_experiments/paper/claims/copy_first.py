@@ -1,27 +1,27 @@
-"""Claims on copy-first-input and its generalisation (section 5.2): read from results.
+"""Claims on copy-first-input and its generalisation (section 5.2), measured on results.
 
-The error is the mean squared error; always answering 0 gives 1. Thresholds, fixed when these runs had one seed:
-a model that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is twice the error and more,
-*unaffected* at most 1.1 times; *much more resilient* is half the error and less. That a model learns, or does not, must
-be so with every seed: this was added when LRU's second seed at T = 300 learned, and the mean still said that it does
-not. That it loses *only* by something means nine tenths of the loss: this was fixed before any of these runs was tested
-so, but after five seeds did not hold the claim by another count, which left out zeros (docs/log.md).
+The error is the mean squared error; always answering 0 gives 1. Thresholds, fixed when these runs had one seed: a model
+that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is at least twice the error, *unaffected* at
+most 1.1 times; *much more resilient* is at most half the error. Every seed must learn, or fail to: this was added when
+LRU's second seed at T = 300 learned and the mean still said that it does not. *Only* means nine tenths of the loss:
+this was fixed before any of these runs was tested so, but after five seeds did not hold the claim by another count,
+which left out zeros (docs/log.md).
 """
 
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import Literal
 
 from multistable_experiments.paper.claims.claim import Claim, Finding, collector
-from multistable_experiments.paper.claims.evidence import Reading, Scores, add, compare, number, over_seeds
-from multistable_experiments.paper.experiments import LENGTHS
-from multistable_experiments.paper.readings import Value, runs_of, score, streamed
-from multistable_experiments.paper.store import Record
+from multistable_experiments.paper.claims.compare import Number, Scores, compare, number, over_seeds
+from multistable_experiments.paper.settings import LENGTHS
+from multistable_experiments.paper.store import Record, by_seed
 
 __all__ = ["CLAIMS"]
 
 CLAIMS: list[Claim] = []
-claim = collector(CLAIMS, trained=True)
+claim = collector("Copy-first-input", CLAIMS)
 
 TASK = "copy-first"
 LEARNS, FAILS, DEGRADES, UNAFFECTED, HALF, MOST = 0.1, 0.5, 2.0, 1.1, 0.5, 0.9
@@ -74,8 +74,7 @@ def copy_300_bmru(records: Sequence[Record]) -> Finding:
     f"at least {FAILS:g} with every seed",
 )
 def copy_300_lru(records: Sequence[Record]) -> Finding:
-    finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("last"))}, failed)
-    return add_variants(add_outcomes(finding, records, score("last")), records)
+    return lru_at_300(records, "last")
 
 
 @claim(
@@ -86,22 +85,7 @@ def copy_300_lru(records: Sequence[Record]) -> Finding:
     f"at least {FAILS:g} with every seed",
 )
 def copy_300_lru_best(records: Sequence[Record]) -> Finding:
-    finding = over_seeds(records, TASK, {"lru-T300": Reading("lru-T300", score("best"))}, failed)
-    if finding.held is None:
-        return finding
-    runs = runs_of(records, TASK, "lru-T300")
-    epochs = [f"{runs[seed].metrics['best']['epoch']:g}" for seed in finding.seeds or () if not runs[seed].failure]
-    finding = add_outcomes(finding, records, score("best"))
-    finding = add(finding, f"best epochs: {', '.join(epochs)}") if epochs else finding
-    return add_variants(finding, records)
-
-
-def add_outcomes(finding: Finding, records: Sequence[Record], value: Value) -> Finding:
-    """The seeds with which LRU learns at T = 300, if it does with some."""
-    runs = runs_of(records, TASK, "lru-T300")
-    scores = {seed: value(runs[seed]) for seed in finding.seeds or ()}
-    learning = [f"{seed}" for seed, error in scores.items() if error is not None and error <= LEARNS]
-    return add(finding, f"it learns with seeds {', '.join(learning)}") if learning else finding
+    return lru_at_300(records, "best")
 
 
 VARIANTS = {
@@ -110,37 +94,49 @@ VARIANTS = {
 }
 
 
-def add_variants(finding: Finding, records: Sequence[Record]) -> Finding:
-    """What LRU does at T = 300 where one thing is decided otherwise."""
+def lru_at_300(records: Sequence[Record], weights: Literal["last", "best"]) -> Finding:
+    """Whether LRU fails at T = 300. Notes say with which seeds it learns, its best epochs, and what it does where one
+    thing is decided otherwise."""
+    finding = over_seeds(records, TASK, {"lru-T300": ("lru-T300", lambda r: r.score(weights))}, failed)
+    if finding.held is None:
+        return finding
+    by_seeds = by_seed(records, TASK, "lru-T300")
+    runs = [by_seeds[seed] for seed in finding.seeds or () if not by_seeds[seed].failure]
+    learning = [f"{run.run.seed}" for run in runs if (error := run.score(weights)) is not None and error <= LEARNS]
+    if learning:
+        finding = finding.with_note(f"it learns with seeds {', '.join(learning)}")
+    if weights == "best" and runs:
+        epochs = ", ".join(f"{run.metrics['best']['epoch']:g}" for run in runs)
+        finding = finding.with_note(f"best epochs: {epochs}")
     for name, words in VARIANTS.items():
-        variant = over_seeds(records, TASK, {name: Reading(name, score("last"))}, learned)
-        if finding.held is not None and variant.held is not None:
+        variant = over_seeds(records, TASK, {name: (name, lambda r: r.score("last"))}, learned)
+        if variant.held is not None:
             error = variant.measured.removeprefix("LRU ")
-            finding = add(finding, f"{words} the last epoch has {error} ({variant.evidence})")
+            finding = finding.with_note(f"{words} the last epoch has {error} ({variant.evidence})")
     return finding
 
 
 # --- generalisation: the models of T = 100, their best weights, on longer sequences -----------------------------------
 
 
-def readings(cells: Sequence[str], noise: float, lengths: Sequence[int]) -> dict[str, Reading]:
+def error_at(length: int, noise: float, name: str | None = None) -> Number:
+    return lambda record: record.streamed(length, noise, name)
+
+
+def errors(cells: Sequence[str], noise: float, lengths: Sequence[int]) -> dict[str, tuple[str, Number]]:
     """Under names such as ``"BMRU at T = 1,000"``."""
-    return {
-        f"{cell.upper()} at T = {length:,}": Reading(f"{cell}-T100", streamed(length, noise))
-        for cell in cells
-        for length in lengths
-    }
+    return {f"{cell.upper()} at T = {T:,}": (f"{cell}-T100", error_at(T, noise)) for cell in cells for T in lengths}
 
 
 def growth(records: Sequence[Record], noise: float, test: Callable[[float], bool]) -> Finding:
-    """Test how BMRU's error at the greatest length compares with that at the length of training."""
+    """Test the ratio of BMRU's error at the greatest length to that at the length of training."""
 
     def on_scores(scores: Scores) -> tuple[bool, str]:
         before, after = scores.values()
         ratio = fmean(after) / fmean(before)
         return test(ratio), f"{number(before)} at T = {SHORT}, {number(after)} at T = {LONG:,} (x {ratio:.3g})"
 
-    return over_seeds(records, TASK, readings(["bmru"], noise, (SHORT, LONG)), on_scores)
+    return over_seeds(records, TASK, errors(["bmru"], noise, (SHORT, LONG)), on_scores)
 
 
 @claim(
@@ -154,7 +150,7 @@ def longer_lru_fails(records: Sequence[Record]) -> Finding:
         before, after = scores.values()
         return max(before) <= LEARNS and min(after) >= FAILS, listed(scores)
 
-    return over_seeds(records, TASK, readings(["lru"], LOUD, (SHORT, LONG)), test)
+    return over_seeds(records, TASK, errors(["lru"], LOUD, (SHORT, LONG)), test)
 
 
 @claim(
@@ -164,7 +160,7 @@ def longer_lru_fails(records: Sequence[Record]) -> Finding:
     f"error with noise of standard deviation 0.1 at T = {LONG:,}: at least {FAILS:g} with every seed",
 )
 def longer_lru_fails_quiet(records: Sequence[Record]) -> Finding:
-    return over_seeds(records, TASK, readings(["lru"], QUIET, (LONG,)), failed)
+    return over_seeds(records, TASK, errors(["lru"], QUIET, (LONG,)), failed)
 
 
 @claim(
@@ -181,7 +177,7 @@ def longer_bmru_resilient(records: Sequence[Record]) -> Finding:
         words = ", ".join(f"{number(bmru)} against {number(lru)} at T = {T:,}" for T, (bmru, lru) in pairs.items())
         return all(fmean(bmru) <= HALF * fmean(lru) for bmru, lru in pairs.values()), words
 
-    return over_seeds(records, TASK, readings(["bmru", "lru"], LOUD, lengths), test)
+    return over_seeds(records, TASK, errors(["bmru", "lru"], LOUD, lengths), test)
 
 
 @claim(
@@ -205,7 +201,8 @@ def longer_bmru_quiet(records: Sequence[Record]) -> Finding:
     other = growth(records, QUIET_VARIANCE, lambda ratio: ratio <= UNAFFECTED)
     if None in (finding.held, other.held):
         return finding
-    return add(finding, f"if N(0, 0.1) gives the variance, {'held' if other.held else 'not held'}: {other.measured}")
+    words = f"{'held' if other.held else 'not held'}: {other.measured}"
+    return finding.with_note(f"if N(0, 0.1) gives the variance, {words}")
 
 
 @claim(
@@ -229,22 +226,23 @@ def longer_bmru_overwrites(records: Sequence[Record]) -> Finding:
         return share >= MOST, f"{words}: {share:.0%} of the loss{spread}"
 
     name = "bmru-T100"
-    three = {
-        "before": Reading(name, streamed(SHORT, LOUD)),
-        "after": Reading(name, streamed(LONG, LOUD)),
-        "restored": Reading(name, streamed(LONG, LOUD, "restored")),
+    numbers = {
+        "before": (name, error_at(SHORT, LOUD)),
+        "after": (name, error_at(LONG, LOUD)),
+        "restored": (name, error_at(LONG, LOUD, "restored")),
     }
-    return add_counts(over_seeds(records, TASK, three, test), records)
+    return note_counts(over_seeds(records, TASK, numbers, test), records)
 
 
-def add_counts(finding: Finding, records: Sequence[Record]) -> Finding:
-    """How many values are stored and overwritten per sequence."""
-    runs = runs_of(records, TASK, "bmru-T100")
-    counts = [streamed(SHORT, LOUD, "stored"), *(streamed(T, LOUD, "overwritten") for T in (SHORT, LONG))]
-    found = [[value(runs[seed]) for value in counts] for seed in finding.seeds or ()]
-    known = [[number for number in each if number is not None] for each in found if None not in each]
+def note_counts(finding: Finding, records: Sequence[Record]) -> Finding:
+    """Note how many values are stored and overwritten per sequence."""
+    runs = by_seed(records, TASK, "bmru-T100")
+    columns = error_at(SHORT, LOUD, "stored"), *(error_at(T, LOUD, "overwritten") for T in (SHORT, LONG))
+    rows = [[column(runs[seed]) for column in columns] for seed in finding.seeds or ()]
+    known = [[value for value in row if value is not None] for row in rows if None not in row]
     if not known:
         return finding
     stored, short, long = (fmean(column) for column in zip(*known, strict=True))
-    words = f"of {stored:.0f} stored values {short:.2g} are overwritten at T = {SHORT}, {long:.2g} at T = {LONG:,}"
-    return add(finding, words)
+    return finding.with_note(
+        f"of {stored:.0f} stored values {short:.2g} are overwritten at T = {SHORT}, {long:.2g} at T = {LONG:,}"
+    )

@@ -1,23 +1,22 @@
-"""Claims on permuted sequential MNIST (section 5.3): read from results.
+"""Claims on permuted sequential MNIST (section 5.3), measured on results.
 
 Accuracies are in percent, differences in points. Thresholds, fixed before the first of these runs (short ones of a
-prototype were known): *better* is half a point and more, *much better* two, *greatly* five; the *same* is within one
-point; performance that *does not decrease* loses at most one point, and two are still *maintained*.
+prototype were known): *better* is at least half a point, *much better* two, *greatly* five; the *same* is within one
+point; performance that *does not decrease* loses at most one point, and *maintained* performance two.
 """
 
 from collections.abc import Sequence
 from statistics import fmean
 
 from multistable_experiments.paper.claims.claim import Claim, Finding, collector
-from multistable_experiments.paper.claims.evidence import Scores, add, compare, minus, points
+from multistable_experiments.paper.claims.compare import Scores, compare, minus, points
 from multistable_experiments.paper.experiments import mnist_name as name
-from multistable_experiments.paper.readings import runs_of
-from multistable_experiments.paper.store import Record
+from multistable_experiments.paper.store import Record, by_seed
 
 __all__ = ["CLAIMS"]
 
 CLAIMS: list[Claim] = []
-claim = collector(CLAIMS, trained=True)
+claim = collector("Permuted sequential MNIST", CLAIMS)
 
 TASK = "mnist"
 BETTER, MUCH, GREATLY, SAME, KEPT, MAINTAINED = 0.5, 2.0, 5.0, 1.0, 1.0, 2.0
@@ -31,7 +30,7 @@ ROUNDED = (
 
 
 def advantage(records: Sequence[Record], cell: str, other: str, least: float, black: bool) -> Finding:
-    """Whether a cell is ahead of another by so many points at both depths."""
+    """Whether a layer is ahead of another by at least so many points at both depths."""
 
     def test(scores: Scores) -> tuple[bool, str]:
         gaps = [minus(scores[name(cell, blocks, black)], scores[name(other, blocks, black)]) for blocks in DEPTHS]
@@ -44,15 +43,15 @@ def advantage(records: Sequence[Record], cell: str, other: str, least: float, bl
 
 
 def losses(scores: Scores, cell: str, blocks: int) -> list[float]:
-    """What black pixels take."""
+    """The points that black pixels cost."""
     return minus(scores[name(cell, blocks)], scores[name(cell, blocks, black=True)])
 
 
 def with_fading(records: Sequence[Record], finding: Finding) -> Finding:
-    """A finding on the LRU with black pixels, with a note on the precision, on which it may depend."""
-    runs = [run for blocks in DEPTHS for run in runs_of(records, TASK, name("lru", blocks, black=True)).values()]
+    """Note the precision, on which a finding on the LRU with black pixels may depend."""
+    runs = [run for blocks in DEPTHS for run in by_seed(records, TASK, name("lru", blocks, black=True)).values()]
     rounded = any(run.run.precision == "bfloat16" for run in runs)
-    return add(finding, ROUNDED) if rounded and finding.held is not None else finding
+    return finding.with_note(ROUNDED) if rounded and finding.held is not None else finding
 
 
 def with_and_without(*cells: str, depths: Sequence[int] = DEPTHS) -> list[str]:

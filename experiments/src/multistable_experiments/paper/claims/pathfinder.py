@@ -1,23 +1,23 @@
-"""Claims on Pathfinder (section 5.4): read from results, on the hard images. Accuracies are in percent.
+"""Claims on Pathfinder (section 5.4), measured on results of the hard images. Accuracies are in percent.
 
-Thresholds, fixed before the first of these runs: *learns* is 55 % and more, where guessing gives 50 (on 20,000 test
-images its standard deviation is 0.35 points); an effect of width or depth counts from one point on.
+Thresholds, fixed before the first of these runs: *learns* is at least 55 %, where guessing gives 50 (on 20,000 test
+images its standard deviation is 0.35 points); an effect of width or depth is at least one point.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from multistable_experiments.paper.claims.claim import Claim, Finding, collector
-from multistable_experiments.paper.claims.evidence import Scores, add, compare, minus, points
-from multistable_experiments.paper.experiments import DEPTHS, WIDTHS, shortened_name
+from multistable_experiments.paper.claims.compare import Scores, compare, minus, points
 from multistable_experiments.paper.experiments import pathfinder_name as name
-from multistable_experiments.paper.readings import runs_of, score
-from multistable_experiments.paper.store import Record
+from multistable_experiments.paper.experiments import shortened_name
+from multistable_experiments.paper.settings import DEPTHS, WIDTHS
+from multistable_experiments.paper.store import Record, by_seed
 
 __all__ = ["CLAIMS"]
 
 CLAIMS: list[Claim] = []
-claim = collector(CLAIMS, trained=True)
+claim = collector("Pathfinder", CLAIMS)
 
 TASK = "pathfinder"
 LEARNS, EFFECT = 55.0, 1.0
@@ -37,10 +37,11 @@ def on_grid(
     """
     hard, easy = (on_level(records, level, test, depths) for level in ("hard", "easy"))
     if hard.held is not None:
-        hard = add(hard, OWN)
+        hard = hard.with_note(OWN)
     if None in (hard.held, easy.held):
         return hard
-    return add(hard, f"on easy images {'held' if easy.held else 'not held'}: {easy.measured} ({easy.evidence})")
+    words = f"{'held' if easy.held else 'not held'}: {easy.measured} ({easy.evidence})"
+    return hard.with_note(f"on easy images {words}")
 
 
 def on_level(
@@ -57,8 +58,8 @@ def on_level(
 
 
 def computed(records: Sequence[Record], configuration: str) -> set[int]:
-    """The seeds with which it was run to the end, or failed."""
-    return {seed for seed, run in runs_of(records, TASK, configuration).items() if run.metrics or run.failure}
+    """The seeds that finished or failed."""
+    return {seed for seed, run in by_seed(records, TASK, configuration).items() if run.metrics or run.failure}
 
 
 def average(lines: Sequence[list[float]]) -> list[float]:
@@ -94,18 +95,18 @@ def one_layer(records: Sequence[Record]) -> Finding:
         return fmean(accuracy) >= LEARNS, f"{points(accuracy)} on average, {points(best)} at the best width"
 
     finding = on_grid(records, test, depths=(1,))
-    whole = finding.epochs == (finding.planned,)
-    return finding if whole else add_full_length(finding, records)
+    return finding if finding.epochs == (finding.planned,) else note_full_length(finding, records)
 
 
-def add_full_length(finding: Finding, records: Sequence[Record]) -> Finding:
-    """The finding with a note on what one block of each width reaches in the paper's number of epochs."""
+def note_full_length(finding: Finding, records: Sequence[Record]) -> Finding:
+    """Note what one block of each width reaches in the paper's number of epochs."""
     for width in WIDTHS:
-        runs = runs_of(records, TASK, name("hard", 1, width)).values()
-        last, best = ([a for run in runs if (a := score(which)(run)) is not None] for which in ("last", "best"))
+        runs = by_seed(records, TASK, name("hard", 1, width)).values()
+        last = [score for run in runs if (score := run.score("last")) is not None]
+        best = [score for run in runs if (score := run.score("best")) is not None]
         if last:
             chosen = f", with the weights best on validation {points(best)}" if best else ""
-            finding = add(finding, f"on hard images width {width} at full length: {points(last)}{chosen}")
+            finding = finding.with_note(f"on hard images width {width} at full length: {points(last)}{chosen}")
     return finding
 
 

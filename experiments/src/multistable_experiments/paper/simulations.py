@@ -1,4 +1,4 @@
-"""The numbers behind the figures of the paper that need no long training: trajectories, held bits, gradients."""
+"""The numbers behind the figures that need no long training: trajectories, held bits, gradients."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from torch import Tensor
 from multistable import BMRU, ops
 from multistable.dynamics import simplified_brc
 
-__all__ = ["Memory", "first_gradients", "stationary_memory", "trajectories"]
+__all__ = ["HeldBit", "first_gradients", "hold_one_bit", "trajectories"]
 
 
 @torch.no_grad()
@@ -23,7 +23,7 @@ def trajectories(x: float, beta: float, starts: Tensor, steps: int, c: float = 0
     return torch.stack(states)
 
 
-class Memory(NamedTuple):
+class HeldBit(NamedTuple):
     """States of trained one-unit models for the inputs +1 and -1, and their errors against length."""
 
     lengths: list[int]
@@ -75,7 +75,7 @@ def first_input(T: int) -> Tensor:
 
 @torch.no_grad()
 def error_at(model: torch.nn.Module, T: int, chunk: int = 100_000) -> float:
-    """Mean squared error of the last output against the first input, the sequence read in chunks."""
+    """Mean squared error of the last output against the first input, streamed in chunks."""
     target, state, y = first_input(1)[:, 0], None, torch.zeros(2, 1)
     for start in range(0, T, chunk):
         steps = min(chunk, T - start)
@@ -85,13 +85,14 @@ def error_at(model: torch.nn.Module, T: int, chunk: int = 100_000) -> float:
 
 
 def train_to_hold(make: Callable[[], Any], T: int) -> Any:
-    """A model that gives its first input after 10 to T steps; the first of ten seeds whose error falls below 0.05.
+    """Train a model to output its first input after 10 to T steps; return the first of ten seeds with an error below
+    0.05.
 
-    One bistable unit learns only if it starts with both a write and a hold in reach: there is no second one to try.
-    Seeds 0 and 1 learn it too, but leave one symbol unwritten (the state stays at h_0 = 0): a poorer picture.
+    One bistable unit learns only if it starts with both a write and a hold in reach. Seeds 0 and 1 learn it too, but
+    leave one symbol unwritten (the state stays at h_0 = 0), which makes a poorer picture.
     """
     for seed in range(2, 12):
-        with torch.random.fork_rng(devices=[]):  # what the caller draws next does not change
+        with torch.random.fork_rng(devices=[]):  # leaves the caller's random numbers alone
             torch.manual_seed(seed)
             model = make()
         optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
@@ -106,7 +107,7 @@ def train_to_hold(make: Callable[[], Any], T: int) -> Any:
     raise RuntimeError(f"none of ten seeds learned to hold the first input for {T} steps")
 
 
-def stationary_memory(lengths: tuple[int, ...] = (10, 50, 100, 1000, 10_000, 100_000, 1_000_000)) -> Memory:
+def hold_one_bit(lengths: tuple[int, ...] = (10, 50, 100, 1000, 10_000, 100_000, 1_000_000)) -> HeldBit:
     """Train one unit of each kind on 50 steps, then test it at all lengths."""
     states, errors = {}, {}
     for name, make in (("BMRU", OneUnitBMRU), ("LRU", OneUnitLRU)):
@@ -114,7 +115,7 @@ def stationary_memory(lengths: tuple[int, ...] = (10, 50, 100, 1000, 10_000, 100
         with torch.no_grad():
             states[name] = model.states(first_input(200))[..., 0]
         errors[name] = [error_at(model, length) for length in lengths]
-    return Memory(list(lengths), states, errors)
+    return HeldBit(list(lengths), states, errors)
 
 
 def first_gradients(lengths: tuple[int, ...], writes_later: bool) -> tuple[list[float], list[float]]:

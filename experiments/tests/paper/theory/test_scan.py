@@ -1,4 +1,4 @@
-"""Claims on parallel scans and on cost (sections 1, 4.3, 5.3, appendix B): computed on the spot."""
+"""Claims on parallel scans and on cost (sections 1, 4.3, 5.3, appendix B)."""
 
 import math
 
@@ -6,16 +6,84 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from multistable import BMRU, Hybrid, ops
+from multistable import BMRU, LRU, Hybrid, ops
 from multistable.dynamics import branches
-from multistable_experiments.paper.claims.claim import Claim, Finding, collector
-from multistable_experiments.paper.claims.numbers import differing, gaussian, largest, seeded, within
-from multistable_experiments.paper.claims.unit import random_input
+from multistable_experiments.paper.claims import Finding
+from theory_claims import (
+    Patch,
+    claim,
+    differing,
+    eternal_lru,
+    fading_layer,
+    fading_scan,
+    gaussian,
+    largest,
+    nan_from,
+    random_input,
+    seeded,
+    within,
+)
 
-__all__ = ["CLAIMS"]
+# --- what breaks the claims -------------------------------------------------------------------------------------------
 
-CLAIMS: list[Claim] = []
-claim = collector(CLAIMS, trained=False)
+
+def wrong_operator(patch: Patch) -> None:
+    """The paper's misprint."""
+    patch.setitem(globals(), "then", printed)
+
+
+def wrong_products(patch: Patch) -> None:
+    """The right states: theorem 2 is about both components."""
+    plain = branches.associative_scan
+
+    def broken(combine, elements, reverse=False):
+        first, *rest = plain(combine, elements, reverse)
+        return first + 1, *rest
+
+    patch.setattr(branches, "associative_scan", broken)
+
+
+def linear_scan_off(patch: Patch) -> None:
+    plain = ops.linear_scan
+
+    def broken(*args, **options):
+        h = plain(*args, **options)
+        return h if options.get("backend") == "reference" else h + 1e-9
+
+    patch.setattr(ops, "linear_scan", broken)
+
+
+def sequential_scan(patch: Patch) -> None:
+    """The right states, after as many calls of the operator as a loop has."""
+    plain = branches.associative_scan
+
+    def broken(combine, elements, reverse=False):
+        first = tuple(x[0, 0] for x in elements)
+        for _ in range(elements[0].shape[1] - 1):
+            combine(first, first)
+        return plain(combine, elements, reverse)
+
+    patch.setattr(branches, "associative_scan", broken)
+
+
+def rereading_step(patch: Patch) -> None:
+    """A step that costs more each time."""
+    plain, calls = BMRU.step, []
+
+    def broken(self, x, state):
+        calls.append(1)
+        for _ in calls:
+            found = plain(self, x, state)
+        return found
+
+    patch.setattr(BMRU, "step", broken)
+
+
+def unequal_halves(patch: Patch) -> None:
+    patch.setattr(Hybrid, "cells_of", lambda self, layer: (BMRU(4, 256), LRU(4, 256)))
+
+
+# --- the claims -------------------------------------------------------------------------------------------------------
 
 Pair = tuple[Tensor, Tensor]
 
@@ -40,8 +108,9 @@ def integers(*shape: int, seed: int) -> Tensor:
     "Steps of a first-order linear recurrence compose by an associative operator, and its scan gives the states",
     "app. B, theorem 2",
     "(xy)z against x(yz), and scans of 40 steps against products and states of the loop, in whole numbers: exact",
+    broken_by=[wrong_operator, wrong_products],
 )
-def operator() -> Finding:
+def test_operator() -> Finding:
     x, y, z = ((integers(1000, seed=i), integers(1000, seed=i + 10)) for i in range(3))
     wrong = unequal(then(then(x, y), z), then(x, then(y, z)))
     a, b = integers(4, 40, 16, seed=4).sign(), integers(4, 40, 16, seed=5)
@@ -64,8 +133,9 @@ def unequal(x: Pair, y: Pair) -> int:
     "The BMRU is a first-order linear recurrence: a = 1 - z and b = z S(cand) alpha do not depend on the state",
     "app. B, theorem 3",
     "linear scan of a and b against the BMRU's scan, 8 x 60 steps of 32 units",
+    broken_by=[fading_scan],
 )
-def bmru_is_linear_recurrence() -> Finding:
+def test_bmru_is_linear_recurrence() -> Finding:
     cand, beta, alpha, h0 = random_input()
     z = (cand.abs() >= beta.abs()).double()
     linear = ops.linear_scan(1 - z, z * torch.where(cand >= 0, 1.0, -1.0) * alpha, h0)
@@ -78,8 +148,9 @@ def bmru_is_linear_recurrence() -> Finding:
     "The BMRU is compatible with the parallel scan: it gives the states of the loop",
     "sec. 4.3, app. B",
     "scans of every backend at hand and single steps against the loop, 8 x 60 steps of 32 units: the same bits",
+    broken_by=[fading_scan],
 )
-def scan_is_loop() -> Finding:
+def test_scan_is_loop() -> Finding:
     cand, beta, alpha, h0 = random_input()
     loop = ops.bmru_scan(cand, beta, alpha, h0, backend="reference")
     scans = [ops.bmru_scan(cand, beta, alpha, h0, backend=name) for name in ("auto", "portable")]
@@ -96,8 +167,9 @@ def scan_is_loop() -> Finding:
     "Linear dynamics, too, are computed in parallel",
     "sec. 1, app. B",
     "linear scan, real and complex, against the loop, 1,000 steps, float64: within 1e-12",
+    broken_by=[linear_scan_off, nan_from(ops, "linear_scan")],
 )
-def linear_scan_is_loop() -> Finding:
+def test_linear_scan_is_loop() -> Finding:
     a, b = 0.99 * gaussian(2, 1000, 8).tanh(), gaussian(2, 1000, 8, seed=1)
     turn = torch.polar(a.abs(), gaussian(2, 1000, 8, seed=2))
     apart = []
@@ -114,8 +186,9 @@ def linear_scan_is_loop() -> Finding:
     "sec. 4.3, app. B",
     "calls of the operator, in sequence, in a scan over T = 16 to 65,536 steps (write, value): at most 2 log2 T; "
     "states against the loop's",
+    broken_by=[sequential_scan],
 )
-def depth() -> Finding:
+def test_depth() -> Finding:
     calls, depths, wrong = [0], {}, 0
 
     def latch(first: Pair, second: Pair) -> Pair:
@@ -143,8 +216,9 @@ def depth() -> Finding:
     "A step of generation costs a recurrent unit the same at every length, and a Transformer more and more",
     "abstract, sec. 1",
     "floating-point operations of BMRU.step and of attention to T past steps, T = 1, 100, 10,000",
+    broken_by=[rereading_step],
 )
-def generation_cost() -> Finding:
+def test_generation_cost() -> Finding:
     with seeded(), torch.no_grad():
         rnn, attention = BMRU(32, 32), nn.MultiheadAttention(32, 4, batch_first=True)
         h, costs = torch.zeros(1, 1, 32), {}
@@ -176,8 +250,9 @@ def operations(call) -> int:
     "BMRU and LRU side by side are still computed in parallel",
     "sec. 5.3, sec. 7",
     "Hybrid layer: whole sequence against single steps, 200 steps, float64: within 1e-12",
+    broken_by=[fading_layer],
 )
-def hybrid_is_parallel() -> Finding:
+def test_hybrid_is_parallel() -> Finding:
     with seeded(), torch.no_grad():
         rnn = Hybrid(4, 16, batch_first=True, dtype=torch.float64)
         x, state, steps = gaussian(3, 200, 4), torch.zeros(1, 3, rnn.state_size).double(), []
@@ -194,8 +269,9 @@ def hybrid_is_parallel() -> Finding:
     "abstract, sec. 7",
     "Hybrid layer, 16 random h_0, thresholds out of reach: after 5,000 steps the linear half meets (below 1e-9), the "
     "bistable half is h_0",
+    broken_by=[eternal_lru],
 )
-def hybrid_has_both() -> Finding:
+def test_hybrid_has_both() -> Finding:
     with seeded(), torch.no_grad():
         rnn = Hybrid(4, 16, batch_first=True, dtype=torch.float64)
         bmru, _ = rnn.cells_of(0)
@@ -213,8 +289,9 @@ def hybrid_has_both() -> Finding:
     "The combination has as many neurons as either cell alone: half of each kind",
     "sec. 5.3",
     "units of a Hybrid of 256",
+    broken_by=[unequal_halves],
 )
-def hybrid_size() -> Finding:
+def test_hybrid_size() -> Finding:
     bmru, lru = Hybrid(4, 256).cells_of(0)
     return Finding(
         (bmru.hidden_size, lru.hidden_size) == (128, 128),

@@ -1,25 +1,29 @@
-"""Claims on internal clocks (section 2): computed on the spot."""
+"""Claims on internal clocks (section 2)."""
 
 import torch
 from torch import Tensor
 
+import theory_claims
 from multistable import dynamics
-from multistable.dynamics import Field
+from multistable.dynamics import Field, Linear
 from multistable.layers import ClockedRNN
-from multistable_experiments.paper.claims.claim import Claim, Finding, collector
-from multistable_experiments.paper.claims.numbers import differing, gaussian, largest, within
+from multistable_experiments.paper.claims import Finding
+from theory_claims import Patch, claim, differing, gaussian, largest, nan_from, within
 
-__all__ = ["CLAIMS"]
-
-CLAIMS: list[Claim] = []
-claim = collector(CLAIMS, trained=False)
+# --- what breaks the claims -------------------------------------------------------------------------------------------
 
 
-def settle(field: Field, h: Tensor, *args: Tensor, ticks: int) -> Tensor:
-    """``h`` after that many ticks of the clock."""
-    for _ in range(ticks):
-        h = field(h, *args)
-    return h
+def two_ticks_more(patch: Patch) -> None:
+    plain = ClockedRNN.tick
+    patch.setattr(ClockedRNN, "tick", lambda self, h, *args: plain(self, plain(self, h, *args), *args))
+
+
+def wrong_closed_form(patch: Patch) -> None:
+    plain = Linear.iterated
+    patch.setattr(Linear, "iterated", staticmethod(lambda n, a: plain(n - 1, a)))
+
+
+# --- the claims -------------------------------------------------------------------------------------------------------
 
 
 @claim(
@@ -27,8 +31,9 @@ def settle(field: Field, h: Tensor, *args: Tensor, ticks: int) -> Tensor:
     "A clock that ticks once per timestep is the plain recurrent unit",
     "sec. 2",
     "states of ClockedRNN with n_clock = 1 against the equation, looped; 50 steps, 64 units",
+    broken_by=[two_ticks_more],
 )
-def clock_of_one() -> Finding:
+def test_clock_of_one() -> Finding:
     x, beta, h, c = gaussian(4, 50, 64), gaussian(4, 50, 64, seed=1), gaussian(4, 64, seed=2), 0.3
     states = ClockedRNN(dynamics.simplified_brc(c), 1, 64, n_clock=1).scan([x, beta], h)
     wrong = 0
@@ -43,8 +48,9 @@ def clock_of_one() -> Finding:
     "A finite clock of N ticks makes a sequence of T steps N T steps long",
     "sec. 2",
     "evaluations of the field, counted, for N = 1, 3, 10 and T = 20, 50",
+    broken_by=[two_ticks_more],
 )
-def clock_cost() -> Finding:
+def test_clock_cost() -> Finding:
     calls, plain = [0], dynamics.simplified_brc(0.3)
 
     def function(h: Tensor, x: Tensor, beta: Tensor) -> Tensor:
@@ -65,13 +71,14 @@ def clock_cost() -> Finding:
     "With a linear recurrence, N ticks have a closed form",
     "sec. 2",
     "closed form (a parallel scan) against N T ticks looped, N = 7, float64: at most 1e-12 apart",
+    broken_by=[wrong_closed_form, nan_from(ClockedRNN, "scan")],
 )
-def clock_linear() -> Finding:
+def test_clock_linear() -> Finding:
     field, x, a = dynamics.linear(), gaussian(3, 40, 16), 0.98 * gaussian(16, seed=1).tanh()
     states = ClockedRNN(field, 1, 16, n_clock=7).scan([x, a], None)
     h, apart = torch.zeros(3, 16, dtype=torch.float64), []
     for t in range(40):
-        h = settle(field, h, x[:, t], a, ticks=7)
+        h = theory_claims.settle(field, h, x[:, t], a, ticks=7)
         apart.append((states[:, t] - h).abs())
     worst = largest(apart)
     return Finding(worst <= 1e-12, within(worst, 1e-12))

@@ -1,7 +1,7 @@
-"""The figures of the paper that show trained models: ``FIGURES[name]`` draws what results there are.
+"""The figures of the paper that show trained models, drawn from the results there are.
 
-A mark is the mean over the seeds of a configuration; its bar goes from the least to the greatest, which makes sense on
-a logarithmic axis, too. What has not been computed is said below the picture.
+A mark is the mean over the seeds of a configuration; its bar spans the least to the greatest value, which works on a
+logarithmic axis, too. A line below the picture says what has not been computed.
 """
 
 import itertools
@@ -15,46 +15,49 @@ from matplotlib.figure import Figure
 
 from multistable_experiments.page.pictures import COLOURS, label_ends
 from multistable_experiments.paper import experiments
-from multistable_experiments.paper.drawing import GREY, label, panels
 from multistable_experiments.paper.experiments import Experiment
-from multistable_experiments.paper.readings import Value, runs_of, score, streamed
-from multistable_experiments.paper.store import Record
-from multistable_experiments.training.presets import Scale
+from multistable_experiments.paper.figures.style import GREY, label, panels
+from multistable_experiments.paper.settings import DEPTHS, NOISES, Scale
+from multistable_experiments.paper.store import Record, by_seed
 
-__all__ = ["FIGURES"]
+__all__ = ["copy_first", "generalisation", "pathfinder", "permuted_mnist"]
 
 DOTTED, DASHED = (0, (1, 2)), (0, (4, 2))
-CELLS = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid"}
+NAMES = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid"}
 LEVELS = {"hard": COLOURS["BMRU"], "easy": COLOURS["GRU"]}
 
 
 class Results:
-    """The numbers of a figure's configurations, and what is missing among them."""
+    """The numbers of a figure's configurations, and which of them are missing."""
 
     def __init__(self, records: Sequence[Record], planned: Sequence[Experiment]) -> None:
         self.records = records
         self.tasks = {experiment.configuration: experiment.run.task.name for experiment in planned}
         self.counts: set[int] = set()
-        """How many seeds the numbers have, those that are there."""
+        """How many seeds the numbers have."""
         self.missing: dict[str, None] = {}
         """In order, each once."""
         self.failed: dict[str, None] = {}
-        """Runs whose loss became NaN, and those that have a number which cannot be drawn."""
+        """Runs whose loss became NaN, or that have a number which cannot be drawn."""
 
-    def of(self, configuration: str, value: Value, what: str = "") -> list[float]:
-        """One number for each seed that has it; if none has, that is noted under ``what``."""
-        runs = runs_of(self.records, self.tasks[configuration], configuration)
-        found = {seed: number for seed, run in runs.items() if (number := value(run)) is not None}
-        finite = [number for number in found.values() if math.isfinite(number)]
-        failed = [run.name for seed, run in runs.items() if run.failure or not math.isfinite(found.get(seed, 0.0))]
+    def of(self, configuration: str, number: Callable[[Record], float | None], what: str = "") -> list[float]:
+        """One number for each seed that has it; if none has it, that is noted under ``what``."""
+        runs = by_seed(self.records, self.tasks[configuration], configuration)
+        values = {seed: value for seed, run in runs.items() if (value := number(run)) is not None}
+        finite = [value for value in values.values() if math.isfinite(value)]
+        failed = [run.name for seed, run in runs.items() if run.failure or not math.isfinite(values.get(seed, 0.0))]
         self.failed |= dict.fromkeys(failed)
         self.counts |= {len(finite)} - {0}
         if not finite and not failed:
             self.missing[f"{configuration} {what}".strip()] = None
         return finite
 
+    def last(self, configuration: str) -> list[float]:
+        """The scores of the last epoch."""
+        return self.of(configuration, lambda record: record.score("last"))
+
     def note(self, figure: Figure) -> None:
-        """Below the picture: how many seeds it shows, and what it does not show."""
+        """Write below the picture how many seeds it shows, and what is missing."""
         words = []
         if self.counts:
             least, most = min(self.counts), max(self.counts)
@@ -84,26 +87,26 @@ def mark(axis: Axes, x: float, values: Sequence[float], colour: str, filled: boo
 
 
 def curve(axis: Axes, points: Mapping[int, Sequence[float]], colour: str, style: Any = "-") -> float | None:
-    """Means and ranges over x, where there are any, as open points unless the line is solid; the last mean."""
+    """Draw means and ranges over x, as open points unless the line is solid. Return the last mean, if any."""
     known = {x: values for x, values in points.items() if values}
     if not known:
         return None
     means = [statistics.fmean(values) for values in known.values()]
     bars = list(zip(*(reach(values) for values in known.values()), strict=True))
-    caps = 3 if max(map(len, known.values())) > 1 else 0  # of one seed they would be a dash through the point
+    caps = 3 if max(map(len, known.values())) > 1 else 0  # with one seed a cap would be a dash through the point
     inside = colour if style == "-" else "white"
     axis.errorbar(list(known), means, bars, color=colour, marker="o", ms=4, mfc=inside, ls=style, lw=1.5, capsize=caps)
     return means[-1]
 
 
 def reach(values: Sequence[float]) -> tuple[float, float]:
-    """How far they go below and above their mean."""
+    """Distances of the least and the greatest value from the mean."""
     mean = statistics.fmean(values)
-    return max(mean - min(values), 0.0), max(max(values) - mean, 0.0)  # a mean may be rounded
+    return max(mean - min(values), 0.0), max(max(values) - mean, 0.0)  # not negative: the mean may be rounded
 
 
 def finish(axis: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Name the lines, or say that there are none."""
+    """Label the lines, or write that there are none."""
     if ends:
         label_ends(axis, ends)
     else:
@@ -123,9 +126,10 @@ def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
     figure, axes = panels(1, 1, 6.2, 3.2)
     axis, ticks = axes[0, 0], []
     for x, experiment in enumerate(planned):
-        cell = CELLS[experiment.run.model.cells[0]]
-        for value, shift, filled in ((score("last"), -0.12, True), (score("best"), 0.12, False)):
-            mark(axis, x + shift, results.of(experiment.configuration, value), COLOURS[cell], filled)
+        cell = NAMES[experiment.run.model.cells[0]]
+        mark(axis, x - 0.12, results.last(experiment.configuration), COLOURS[cell])
+        best = results.of(experiment.configuration, lambda record: record.score("best"))
+        mark(axis, x + 0.12, best, COLOURS[cell], filled=False)
         T, *variant = experiment.configuration.split("-")[1:]
         ticks.append(f"{cell}\n{T.replace('T', 'T = ')}\n{' '.join(variant)}".rstrip())
     if results.counts:
@@ -148,15 +152,16 @@ def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
     figure, axes = panels(1, 2, 4.4, 3.1, sharey=True)
     lengths = sorted({test.length for experiment in planned for test in experiment.tests})
     errors = {
-        (CELLS[experiment.run.model.cells[0]], noise): {
-            T: results.of(experiment.configuration, streamed(T, noise), "longer") for T in lengths
+        (NAMES[experiment.run.model.cells[0]], noise): {
+            T: results.of(experiment.configuration, lambda r, T=T, noise=noise: r.streamed(T, noise), "longer")
+            for T in lengths
         }
         for experiment in planned
-        for noise in experiments.NOISES
+        for noise in NOISES
     }
     known = [error for points in errors.values() for values in points.values() for error in values]
     axes[0, 0].set(yscale="log", ylim=(min(known, default=2e-4) / 2, max([*known, 1]) * 3))
-    loud, *quiet = experiments.NOISES
+    loud, *quiet = NOISES
     for axis, noises, title in ((axes[0, 0], [loud], "noise N(0, 1)"), (axes[0, 1], quiet, "noise N(0, 0.1)")):
         axis.set(xscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))
         axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
@@ -178,12 +183,12 @@ def permuted_mnist(records: Sequence[Record], scale: Scale) -> Figure:
     results = Results(records, planned)
     figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
     for axis, blocks in zip(axes[0], (2, 3), strict=True):
-        for x, (cell, name) in enumerate(CELLS.items()):
+        for x, (cell, name) in enumerate(NAMES.items()):
             for black, shift, alpha in (("", -0.2, 1.0), ("-black", 0.2, 0.45)):
-                values = results.of(f"{cell}-{blocks}-blocks{black}", score("last"))
+                values = results.last(f"{cell}-{blocks}-blocks{black}")
                 bar(axis, x + shift, values, COLOURS[name], alpha)
         axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
-        axis.set(xticks=range(3), xticklabels=CELLS.values(), xlim=(-0.6, 2.6), ylim=(0, 109), yticks=range(0, 101, 20))
+        axis.set(xticks=range(3), xticklabels=NAMES.values(), xlim=(-0.6, 2.6), ylim=(0, 109), yticks=range(0, 101, 20))
         label(
             axis,
             f"{blocks} recurrent blocks; light: with black pixels",
@@ -197,7 +202,7 @@ def permuted_mnist(records: Sequence[Record], scale: Scale) -> Figure:
 
 
 def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float) -> None:
-    """With its mean written above it."""
+    """A bar with its mean written above it."""
     if not values:
         return
     mean = statistics.fmean(values)
@@ -214,13 +219,13 @@ def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
     results = Results(records, planned)
     longest = max(experiment.run.epochs for experiment in planned)
     figure, axes = panels(1, 3, 3.5, 3.0, sharey=True)
-    for axis, blocks in zip(axes[0], experiments.DEPTHS, strict=True):
+    for axis, blocks in zip(axes[0], DEPTHS, strict=True):
         ends = []
         for (level, colour), epochs in itertools.product(LEVELS.items(), sorted({e.run.epochs for e in planned})):
             line = {
-                e.run.model.d_state: results.of(e.configuration, score("last"))
+                e.run.model.d_state: results.last(e.configuration)
                 for e in planned
-                if (len(e.run.model.cells), level_of(e), e.run.epochs) == (blocks, level, epochs)
+                if (len(e.run.model.cells), e.data, e.run.epochs) == (blocks, f"pathfinder {level}", epochs)
             }
             end = curve(axis, line, colour, "-" if epochs == longest else DASHED)
             if end is not None:
@@ -235,16 +240,3 @@ def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
         finish(axis, ends)
     results.note(figure)
     return figure
-
-
-def level_of(experiment: Experiment) -> str:
-    return experiment.run.to_dict()["task"]["level"]
-
-
-FIGURES: dict[str, Callable[[Sequence[Record], Scale], Figure]] = {
-    "copy-first": copy_first,
-    "generalisation": generalisation,
-    "permuted-mnist": permuted_mnist,
-    "pathfinder": pathfinder,
-}
-"""Every figure by the name of its experiments."""

@@ -1,6 +1,4 @@
-"""The figures of the paper that need no long training: ``FIGURES[name]()`` draws one and returns it."""
-
-from collections.abc import Callable
+"""The figures of the paper that need no long training."""
 
 import torch
 from matplotlib.axes import Axes
@@ -9,10 +7,19 @@ from matplotlib.figure import Figure
 from multistable import ops, surrogate
 from multistable.dynamics import BifurcationDiagram, bifurcation_diagram, brc, simplified_brc
 from multistable.dynamics.hysteresis import folds
-from multistable_experiments.paper.drawing import BAND, BLUE, GREY, RED, label, panels
-from multistable_experiments.paper.theory import first_gradients, stationary_memory, trajectories
+from multistable_experiments.paper.figures.style import BAND, BLUE, GREY, RED, label, panels
+from multistable_experiments.paper.simulations import first_gradients, hold_one_bit, trajectories
 
-__all__ = ["FIGURES"]
+__all__ = [
+    "brc_hysteresis",
+    "convergence",
+    "example_simulation",
+    "fading_and_persistent",
+    "gradients",
+    "implicit_and_approximation",
+    "stationary_memory",
+    "surrogates",
+]
 
 
 def draw_equilibria(axis: Axes, diagram: BifurcationDiagram, colour: str) -> None:
@@ -62,8 +69,8 @@ def convergence() -> Figure:
         axis = figure.add_subplot(grid[row, 4])
         draw_equilibria(axis, bifurcation_diagram(simplified_brc(), torch.linspace(-2, 2, 2001), beta), "black")
         for x in xs:
-            for start in (-0.95, -0.1, 0.95):
-                end = float(trajectories(x, beta, torch.tensor([start]), 3000)[-1, 0])
+            three = torch.tensor([-0.95, -0.1, 0.95])
+            for start, end in zip(three.tolist(), trajectories(x, beta, three, 3000)[-1].tolist(), strict=True):
                 if abs(end - start) > 0.15:
                     arrow = {"arrowstyle": "-|>", "color": RED, "lw": 1, "alpha": 0.7, "shrinkB": 2}
                     axis.annotate("", (x, end), (x, start), arrowprops=arrow)
@@ -143,9 +150,9 @@ def surrogates() -> Figure:
     return figure
 
 
-def memory() -> Figure:
+def stationary_memory() -> Figure:
     """One-unit BMRU and LRU, trained to hold their first input for up to 50 steps: states, and error against length."""
-    data = stationary_memory()
+    data = hold_one_bit()
     figure, axes = panels(1, 3)
     for axis, name, values in (
         (axes[0, 0], "BMRU", data.states["BMRU"]),
@@ -193,16 +200,3 @@ def brc_hysteresis() -> Figure:
         label(axis, rf"$b_a = {b_a:g}$: {title}", "input $x_t$", "state $h_t$" if axis is axes[0, 0] else "")
     axes[0, 2].text(0.12, 0.12, "unstable", color=BLUE, fontsize=8.5)
     return figure
-
-
-FIGURES: dict[str, Callable[[], Figure]] = {
-    "fading_and_persistent": fading_and_persistent,
-    "convergence": convergence,
-    "implicit_and_approximation": implicit_and_approximation,
-    "example_simulation": example_simulation,
-    "surrogates": surrogates,
-    "stationary_memory": memory,
-    "gradients": gradients,
-    "brc_hysteresis": brc_hysteresis,
-}
-"""Every figure by its name."""

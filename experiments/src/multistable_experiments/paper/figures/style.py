@@ -1,4 +1,4 @@
-"""What the figures of the paper have in common: their colours, panels and labels."""
+"""Colours, panels and labels of the paper's figures."""
 
 from typing import Any
 

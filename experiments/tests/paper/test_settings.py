@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from multistable.models import build_model
-from multistable_experiments.paper.experiments import FIGURES
+from multistable_experiments.paper.experiments import EXPERIMENTS
+from multistable_experiments.paper.settings import make_run, preset
 from multistable_experiments.tasks.base import split_sizes
 from multistable_experiments.tasks.pathfinder.task import split_rows as paper_split
 from multistable_experiments.training.command import adjust, cell_names
-from multistable_experiments.training.presets import make_run, preset
 
 
 def paper_run(task, cells=("bmru", "bmru"), **settings):
@@ -83,9 +83,9 @@ def test_row(table, task, row):
 
 
 def planned(figure):
-    """The runs behind a figure, but for the variants that the paper does not have."""
+    """The runs behind a figure, without the variants that the paper does not have."""
     variants = ("decay", "variance", "no-positions", "untuned", "lru-2-blocks-positions", "10-epochs")
-    return [e.run for e in FIGURES[figure]("paper", 0) if not e.configuration.endswith(variants)]
+    return [e.run for e in EXPERIMENTS[figure]("paper", 0) if not e.configuration.endswith(variants)]
 
 
 PATHFINDER_ROWS = {
@@ -99,7 +99,7 @@ PATHFINDER_ROWS = {
 VARIED = ("Number of recurrent blocks", "State dim", "Activation between blocks")
 
 
-@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize("figure", EXPERIMENTS)
 def test_runs_of_a_figure_have_the_rows_of_its_table(figure):
     """Not only what ``multistable train`` starts from: all rows that do not vary within a figure."""
     rows = COMMON | PATHFINDER_ROWS if figure == "pathfinder" else COMMON
@@ -121,7 +121,7 @@ def test_values_that_vary_within_a_figure():
     assert {(r.task.level, r.model.cells, r.model.d_state) for r in planned("pathfinder")} == {
         (level, ("bmru",) * n, N) for level in ("hard", "easy") for n in (1, 2, 3) for N in (128, 256, 512, 1024)
     }
-    assert [len(planned(figure)) for figure in FIGURES] == [4, 2, 12, 24]
+    assert [len(planned(figure)) for figure in EXPERIMENTS] == [4, 2, 12, 24]
 
 
 def test_row_pixel_normalization():

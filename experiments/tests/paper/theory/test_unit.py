@@ -1,28 +1,70 @@
-"""Claims on the BMRU itself (section 4): what it approximates, its states, its gradients. Computed on the spot."""
+"""Claims on the BMRU itself (section 4): what it approximates, its states, its gradients."""
 
+import math
+from types import SimpleNamespace
+
+import pytest
 import torch
 from torch import Tensor
 
 from multistable import dynamics, ops, surrogate
 from multistable.dynamics import hysteresis
-from multistable_experiments.paper import theory
-from multistable_experiments.paper.claims.claim import Claim, Finding, collector
-from multistable_experiments.paper.claims.numbers import differing, gaussian, largest, within
+from multistable_experiments.paper import simulations
+from multistable_experiments.paper.claims import Finding
+from theory_claims import (
+    Patch,
+    claim,
+    differing,
+    fading_layer,
+    fading_scan,
+    gaussian,
+    largest,
+    nan_from,
+    random_input,
+    within,
+    wrong_beta,
+)
 
-__all__ = ["CLAIMS"]
+# --- what breaks the claims -------------------------------------------------------------------------------------------
 
-CLAIMS: list[Claim] = []
-claim = collector(CLAIMS, trained=False)
+
+def writes_always(patch: Patch) -> None:
+    plain = ops.bmru_scan
+    patch.setattr(ops, "bmru_scan", lambda cand, beta, *args, **options: plain(cand, 0 * beta, *args, **options))
+
+
+def fading_gradient(patch: Patch) -> None:
+    """The right states, with gradients that lose a hundredth at every step."""
+    plain = ops.bmru_scan
+
+    def broken(cand, *args, **options):
+        h = plain(cand, *args, **options)
+        return h.detach() + 0.99 ** cand.shape[1] * (h - h.detach())
+
+    patch.setattr(ops, "bmru_scan", broken)
+
+
+def smooth_gate(patch: Patch) -> None:
+    patch.setattr(surrogate, "heaviside", torch.sigmoid)
+
+
+def derivative_without_pi(patch: Patch) -> None:
+    patch.setattr(surrogate, "derivative", lambda x, alpha_surr: 1 / (1 + (alpha_surr * x) ** 2))
+
+
+def straight_through(patch: Patch) -> None:
+    patch.setattr(surrogate, "derivative", lambda x, alpha_surr: torch.ones_like(x))
+
+
+def sign_like_heaviside(patch: Patch) -> None:
+    plain = surrogate.heaviside
+    patch.setattr(surrogate, "sign", lambda x, alpha_surr=1.0: plain(x, alpha_surr))
+
+
+# --- the claims -------------------------------------------------------------------------------------------------------
 
 POINTS = torch.arange(-300, 301).double() / 100
 """Where surrogates are looked at: -3 to 3, 0 among them."""
-
-
-def random_input(seed: int = 0, T: int = 60) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Candidates and thresholds ``[8, T, 32]``, levels ``[32]``, and states ``[8, 32]`` on one of the two levels."""
-    alpha = gaussian(32, seed=seed + 2).abs() + 0.1
-    h0 = alpha * torch.where(gaussian(8, 32, seed=seed + 3) >= 0, 1.0, -1.0)
-    return gaussian(8, T, 32, seed=seed), 2 * gaussian(8, T, 32, seed=seed + 1), alpha, h0
 
 
 # --- section 4.1: the approximation -----------------------------------------------------------------------------------
@@ -33,8 +75,9 @@ def random_input(seed: int = 0, T: int = 60) -> tuple[Tensor, Tensor, Tensor, Te
     "For beta > 0 the implicit function is multistable, for beta <= 0 it has no memory",
     "sec. 4.1",
     "stable equilibria at 201 inputs in [-2, 2] for 81 beta in [-2, 2]",
+    broken_by=[wrong_beta],
 )
-def beta_decides() -> Finding:
+def test_beta_decides() -> Finding:
     beta, x = torch.arange(-40, 41).double() / 20, torch.arange(-100, 101).double() / 50
     stable = dynamics.equilibria(dynamics.simplified_brc(0.1), x, beta[:, None], n_grid=256).stable.sum(-1)
     most = stable.amax(dim=1)  # [81]
@@ -47,8 +90,9 @@ def beta_decides() -> Finding:
     "At the origin the unstable branch has the slope -1 / beta",
     "sec. 4.1",
     "unstable roots at x = +-1e-4 for beta = 0.5, 1, 1.5, 3: within 1e-4",
+    broken_by=[wrong_beta],
 )
-def boundary_slope() -> Finding:
+def test_boundary_slope() -> Finding:
     beta = torch.tensor([0.5, 1.0, 1.5, 3.0]).double()
     found = dynamics.equilibria(dynamics.simplified_brc(), torch.tensor([-1e-4, 1e-4]).double(), beta[:, None])
     if found.h.shape[-1] != 3:
@@ -63,8 +107,9 @@ def boundary_slope() -> Finding:
     "a small one leaves the choice to the state before",
     "sec. 4.1, fig. 3",
     "signs of the exact and the approximate state from both branches, beta = 1.5, 401 inputs in [-3, 3]",
+    broken_by=[writes_always],
 )
-def approximation_keeps_quality() -> Finding:
+def test_approximation_keeps_quality() -> Finding:
     x, beta = torch.linspace(-3, 3, 401).double().reshape(1, 1, -1), torch.full((1, 1, 401), 1.5).double()
     x_c, signs = float(hysteresis.folds(beta)[1].max()), {}
     for start in (-1.0, 1.0):
@@ -89,8 +134,9 @@ def approximation_keeps_quality() -> Finding:
     "On a branch, the approximation with its linear boundary keeps the state inside the bistable region",
     "sec. 4.1, eq. 9",
     "states of eq. 8 against those of eq. 9, alpha = 1, 8 x 60 steps of 32 units",
+    broken_by=[fading_scan],
 )
-def simplification() -> Finding:
+def test_simplification() -> Finding:
     cand, beta, _, h0 = random_input()
     wrong = {}
     for alpha in (1.0, 0.5):
@@ -113,8 +159,9 @@ def simplification() -> Finding:
     "The state changes only where the input leaves the bistable region",
     "sec. 4.1, fig. 4",
     "changes of the state at steps with |candidate| < beta; 8 x 60 steps of 32 units",
+    broken_by=[fading_scan],
 )
-def writes_outside_only() -> Finding:
+def test_writes_outside_only() -> Finding:
     cand, beta, alpha, h0 = random_input()
     h = ops.bmru_scan(cand, beta, alpha, h0)
     before = torch.cat([h0[:, None], h[:, :-1]], dim=1)
@@ -131,8 +178,9 @@ def writes_outside_only() -> Finding:
     "The unit is a gated one: h = z S(cand) alpha + (1 - z) h_prev with z = H(|cand| - beta)",
     "sec. 4.2",
     "states of the scan against this equation with its products, looped",
+    broken_by=[fading_scan],
 )
-def gated_form() -> Finding:
+def test_gated_form() -> Finding:
     cand, beta, alpha, h0 = random_input()
     states, h, wrong = ops.bmru_scan(cand, beta, alpha, h0), h0, 0
     for t in range(cand.shape[1]):
@@ -147,8 +195,9 @@ def gated_form() -> Finding:
     "The gate and the sign are steps, whose true gradient is 0 everywhere but at 0",
     "sec. 4.2",
     "differences of H and S over a width of 0.002 around 600 points of [-3, 3], 0 left out",
+    broken_by=[smooth_gate],
 )
-def steps_are_flat() -> Finding:
+def test_steps_are_flat() -> Finding:
     x = POINTS[POINTS != 0]
     wrong = sum(differing(step(x - 0.001), step(x + 0.001)) for step in (surrogate.heaviside, surrogate.sign))
     return Finding(wrong == 0, f"{wrong} of {2 * len(x):,} differences are not 0")
@@ -159,8 +208,9 @@ def steps_are_flat() -> Finding:
     "The surrogate 1 / (1 + (alpha_surr pi x)^2) is the derivative of atan(alpha_surr pi x) / (pi alpha_surr) + 1/2",
     "sec. 4.2, eq. 12, fig. 5",
     "gradient that the step receives against autograd of that function, alpha_surr = 0.5, 1, 3: within 1e-12",
+    broken_by=[derivative_without_pi, nan_from(surrogate, "derivative")],
 )
-def surrogate_derivative() -> Finding:
+def test_surrogate_derivative() -> Finding:
     apart = []
     for alpha_surr in (0.5, 1.0, 3.0):
         x = POINTS.clone().requires_grad_()
@@ -176,8 +226,9 @@ def surrogate_derivative() -> Finding:
     "The surrogate peaks at 0, more narrowly for a larger alpha_surr, and is 1 everywhere for alpha_surr = 0",
     "sec. 4.2, fig. 5",
     "highest point, and number of points of [-3, 3] above one half, for alpha_surr = 0, 0.5, 1, 3",
+    broken_by=[straight_through],
 )
-def surrogate_width() -> Finding:
+def test_surrogate_width() -> Finding:
     x = POINTS.clone().requires_grad_()
     slopes = [step_gradient(x, alpha_surr) for alpha_surr in (0.0, 0.5, 1.0, 3.0)]
     widths = [int((slope > 0.5).sum()) for slope in slopes]
@@ -191,8 +242,9 @@ def surrogate_width() -> Finding:
     "The surrogate of the sign function is twice that of the Heaviside function",
     "sec. 4.2",
     "gradients of both at 601 points",
+    broken_by=[sign_like_heaviside],
 )
-def surrogate_of_sign() -> Finding:
+def test_surrogate_of_sign() -> Finding:
     x = POINTS.clone().requires_grad_()
     (of_sign,) = torch.autograd.grad(surrogate.sign(x, 1.0).sum(), x)
     wrong = differing(of_sign, 2 * step_gradient(x, 1.0))
@@ -211,8 +263,9 @@ def step_gradient(x: Tensor, alpha_surr: float) -> Tensor:
     "A unit takes two values only, +alpha and -alpha",
     "sec. 4.1, sec. 5.4",
     "states elsewhere, in 8 x 60 steps of 32 units that start on a branch",
+    broken_by=[fading_scan],
 )
-def two_values() -> Finding:
+def test_two_values() -> Finding:
     cand, beta, alpha, h0 = random_input()
     h = ops.bmru_scan(cand, beta, alpha, h0)
     wrong = int((h.abs() != alpha).sum())
@@ -226,8 +279,9 @@ def two_values() -> Finding:
     "Repeating an input any number of times does not change the state",
     "sec. 4.3, stationarity",
     "states when each of 60 inputs comes 2, 7 and 100 times in a row, against the states of one each",
+    broken_by=[fading_scan],
 )
-def stationary() -> Finding:
+def test_stationary() -> Finding:
     cand, beta, alpha, h0 = random_input()
     once, wrong, count = ops.bmru_scan(cand, beta, alpha, h0), 0, 0
     for k in (2, 7, 100):
@@ -242,9 +296,14 @@ def stationary() -> Finding:
     "One unit of each kind learns to hold a bit; the BMRU's error does not depend on the length, the LRU's grows",
     "sec. 4.3, fig. 6",
     "trained on 50 steps (error below 0.05), tested at 10 to 100,000: BMRU the same to the last bit, LRU over 0.9",
+    broken_by=[fading_layer],
 )
+def test_held_bit() -> Finding:
+    return held_bit()
+
+
 def held_bit() -> Finding:
-    errors = theory.stationary_memory((10, 50, 1000, 100_000)).errors
+    errors = simulations.hold_one_bit((10, 50, 1000, 100_000)).errors
     bmru, lru = errors["BMRU"], errors["LRU"]
     learned = all(error < 0.05 for error in (bmru[0], lru[0], lru[1]))
     ok = learned and len(set(bmru)) == 1 and lru[-1] > 0.9
@@ -252,13 +311,23 @@ def held_bit() -> Finding:
     return Finding(ok, text if ok else f"BMRU {bmru}, LRU {lru}")
 
 
+@pytest.mark.parametrize(("layer", "place"), [("BMRU", 0), ("LRU", 0), ("LRU", 1), ("LRU", 3)])
+def test_held_bit_fails_with_an_error_that_is_nan(layer, place, monkeypatch):
+    errors = {"BMRU": [0.001] * 4, "LRU": [0.001, 0.01, 0.9, 1.0]}
+    monkeypatch.setattr(simulations, "hold_one_bit", lambda lengths: SimpleNamespace(errors=errors))
+    assert held_bit().held
+    errors[layer][place] = math.nan
+    assert not held_bit().held
+
+
 @claim(
     "gradient-one-or-zero",
     "The derivative of a state by the one before is 1 where it is kept and 0 where it is written",
     "sec. 4.3, gradients",
     "gradient of one step by its h_0, 8 x 60 steps of 32 units",
+    broken_by=[fading_gradient],
 )
-def gradient_one_or_zero() -> Finding:
+def test_gradient_one_or_zero() -> Finding:
     cand, beta, alpha, _ = random_input()
     cand, beta = cand.reshape(-1, 1, 32), beta.reshape(-1, 1, 32)
     h0 = gaussian(len(cand), 32, seed=9).requires_grad_()
@@ -273,11 +342,12 @@ def gradient_one_or_zero() -> Finding:
     "and is 0 if a later step writes",
     "sec. 4.3, fig. 7",
     "lengths 2 to 10,000: the same to the last bit",
+    broken_by=[fading_gradient],
 )
-def gradient_and_length() -> Finding:
+def test_gradient_and_length() -> Finding:
     lengths = (2, 5, 30, 1000, 10_000)
-    kept = [set(values) for values in theory.first_gradients(lengths, writes_later=False)]
-    lost = [set(values) for values in theory.first_gradients(lengths, writes_later=True)]
+    kept = [set(values) for values in simulations.first_gradients(lengths, writes_later=False)]
+    lost = [set(values) for values in simulations.first_gradients(lengths, writes_later=True)]
     ok = all(len(values) == 1 and 0.0 not in values for values in kept) and lost == [{0.0}, {0.0}]
     different = max(len(values) for values in kept)
     return Finding(ok, f"{different} value at {len(lengths)} lengths; {'0' if ok else lost} after a later write")

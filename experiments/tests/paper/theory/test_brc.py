@@ -1,17 +1,25 @@
-"""Claims on the bistable recurrent cell (appendix A): computed on the spot."""
+"""Claims on the bistable recurrent cell (appendix A)."""
 
 import itertools
 
 import torch
 
 from multistable import dynamics
-from multistable_experiments.paper.claims.claim import Claim, Finding, collector
-from multistable_experiments.paper.claims.equilibria import listed
+from multistable.dynamics import Field
+from multistable_experiments.paper.claims import Finding
+from theory_claims import Patch, claim, listed
 
-__all__ = ["CLAIMS"]
+# --- what breaks the claims -------------------------------------------------------------------------------------------
 
-CLAIMS: list[Claim] = []
-claim = collector(CLAIMS, trained=False)
+
+def wrong_brc(patch: Patch) -> None:
+    def function(h, u_h, u_a, u_c, w_a, w_c):
+        return torch.tanh(u_h + (1 - torch.tanh(u_a + w_a * h)) * h) + 0 * (u_c + w_c)
+
+    patch.setattr(dynamics, "brc", lambda: Field(function))
+
+
+# --- the claims -------------------------------------------------------------------------------------------------------
 
 
 def brc_counts(b_a: float, U_h: float = 1.0, U_a: float = 0.0, w_a: float = 0.0, b_h: float = 0.0) -> list[int]:
@@ -27,8 +35,9 @@ def brc_counts(b_a: float, U_h: float = 1.0, U_a: float = 0.0, w_a: float = 0.0,
     "The bistable recurrent cell is monostable at b_a = -1, singular at 0, bistable at 1",
     "app. A, fig. 12",
     "stable steady states at 200 inputs other than 0; at b_a = 0 the slope at the origin is 1 to 1e-12",
+    broken_by=[wrong_brc],
 )
-def brc_hysteresis() -> Finding:
+def test_brc_hysteresis() -> Finding:
     counts = {b_a: brc_counts(b_a) for b_a in (-1.0, 0.0, 1.0)}
     for values in counts.values():
         del values[100]  # x = 0, where the middle case is singular
@@ -45,8 +54,9 @@ def brc_hysteresis() -> Finding:
     "app. A",
     "U_h = 0.5, -2; U_a = -0.3, 0.3; w_a = -0.5, 0.5; b_h = -0.5, 0.5: as b_a goes from -2 to 1.5, one solution "
     "everywhere becomes two somewhere",
+    broken_by=[wrong_brc],
 )
-def brc_deformed() -> Finding:
+def test_brc_deformed() -> Finding:
     sets = list(itertools.product((0.5, -2), (-0.3, 0.3), (-0.5, 0.5), (-0.5, 0.5)))
     kept = sum(max(brc_counts(-2.0, *values)) == 1 and max(brc_counts(1.5, *values)) == 2 for values in sets)
     return Finding(kept == len(sets), f"in {kept} of {len(sets)} sets of parameters")

@@ -1,0 +1,47 @@
+"""All claims together: those on theory come from ``theory.json``, those on trained models from the records of runs."""
+
+import subprocess
+import sys
+
+import pytest
+
+from multistable_experiments.files import DamagedFileError
+from multistable_experiments.paper.claims import CHAPTERS, CLAIMS, measure, read_theory
+from paper_records import RESULTS, records
+from sources import environment
+
+
+def test_claims_are_in_the_order_of_the_chapters():
+    findings = measure(records([0], ["copy-first"]), RESULTS)
+    assert len(findings) == 72
+    assert len({claim.id for claim in findings}) == 72
+    assert tuple(dict.fromkeys(claim.chapter for claim in findings)) == CHAPTERS
+
+
+def test_every_claim_says_where_and_how():
+    for claim in measure([], RESULTS):
+        assert claim.where.startswith(("sec.", "app.", "abstract"))
+        assert claim.how
+        assert not claim.sentence.endswith(".")
+
+
+def test_theory_is_absent_without_its_file(tmp_path):
+    assert read_theory(tmp_path) == {}
+    assert list(measure([], tmp_path)) == list(CLAIMS)
+
+
+def test_an_edited_theory_file_is_refused(tmp_path):
+    text = (RESULTS / "theory.json").read_text()
+    (tmp_path / "theory.json").write_text(text.replace('"held": true', '"held": false', 1))
+    with pytest.raises(DamagedFileError, match=r"theory.json is corrupt or was edited"):
+        read_theory(tmp_path)
+
+
+def test_claims_and_report_need_no_typer():
+    code = (
+        "import sys; sys.modules['typer'] = None;"
+        "import multistable_experiments.paper.claims.table, multistable_experiments.paper.report;"
+        "print(len(multistable_experiments.paper.claims.CLAIMS))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert done.stdout.strip() == str(len(CLAIMS)), done.stderr

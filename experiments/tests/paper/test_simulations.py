@@ -1,0 +1,25 @@
+"""The numbers behind the figures of theory. ``theory/`` tests the claims on them."""
+
+import torch
+
+from multistable_experiments.paper import simulations
+
+
+def test_one_unit_holds_a_bit_for_a_million_steps():
+    data = simulations.hold_one_bit((10, 100, 1000, 1_000_000))
+    bmru, lru = data.errors["BMRU"], data.errors["LRU"]
+    assert len(set(bmru)) == 1  # the same to the last bit
+    assert bmru[0] < 1e-3
+    assert lru[0] < 0.05
+    assert lru[0] < lru[1] < lru[2]
+    assert lru[-1] > 0.5
+    assert data.states["BMRU"].shape == data.states["LRU"].shape == (2, 200)
+    assert (data.states["BMRU"] == data.states["BMRU"][:, :1]).all()
+
+
+def test_trajectories_forget_or_remember():
+    starts = torch.tensor([-0.9, -0.2, 0.2, 0.9])
+    assert simulations.trajectories(0.0, -1.5, starts, 3000)[-1].abs().max() < 1e-10
+    ends = simulations.trajectories(0.0, 1.5, starts, 3000)[-1]
+    assert torch.equal(ends.sign(), starts.sign().double())
+    assert ends.abs().min() > 0.9
