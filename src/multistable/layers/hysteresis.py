@@ -1,19 +1,17 @@
 """The exact hysteresis unit that the BMRU approximates: :class:`HysteresisMRU`."""
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from multistable.dynamics.fields import simplified_brc
 from multistable.dynamics.hysteresis import check_backend, hysteresis_scan
-from multistable.layers.field import Driven
-from multistable.layers.mru import check_options
+from multistable.layers.field import FieldLayer
+from multistable.layers.mru import check_gradient
 
 __all__ = ["HysteresisMRU"]
 
 
-class HysteresisMRU(Driven):
+class HysteresisMRU(FieldLayer):
     r"""A multi-layer memory recurrent unit of the hysteresis bifurcation, called like :class:`torch.nn.GRU`.
 
     For each element of the input sequence, each layer computes the equilibrium
@@ -58,7 +56,6 @@ class HysteresisMRU(Driven):
 
     parallel = True
     takes_position = True
-    options: ClassVar[dict[str, Any]] = {"alpha_surr": 1.0, "max_gain": 10.0}
 
     def __init__(
         self,
@@ -79,14 +76,14 @@ class HysteresisMRU(Driven):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
-        check_options(alpha_surr, max_gain)
+        check_gradient(alpha_surr, max_gain)
         check_backend(backend)
         self.field = simplified_brc()
         self.alpha_surr = alpha_surr
         self.max_gain = max_gain
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
-        x, beta = args
-        options = {"alpha_surr": self.alpha_surr, "max_gain": self.max_gain, "backend": self.backend}
-        return hysteresis_scan(x, beta, h0, reset=reset, **options)
+        return hysteresis_scan(
+            *args, h0, reset=reset, alpha_surr=self.alpha_surr, max_gain=self.max_gain, backend=self.backend
+        )

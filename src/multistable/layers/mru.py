@@ -7,13 +7,13 @@ from torch import Tensor
 
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear, check_field
-from multistable.layers.field import Driven
+from multistable.layers.field import FieldLayer
 from multistable.ops.checks import check_alpha_surr, check_sizes
 
 __all__ = ["MRU"]
 
 
-class MRU(Driven):
+class MRU(FieldLayer):
     r"""Units that converge at every timestep: persistent memory and no other, called like :class:`torch.nn.GRU`.
 
     .. math::
@@ -83,22 +83,29 @@ class MRU(Driven):
             raise ValueError("field must be pointwise: one that couples its units has no branches unit by unit")
         if isinstance(field, Linear):
             raise ValueError("field must be nonlinear: a linear one has one equilibrium, see ClockedRNN(n_clock=inf)")
-        check_options(alpha_surr, max_gain)
+        check_gradient(alpha_surr, max_gain)
         check_sizes(1, max_branches=max_branches, n_grid=n_grid)
         self.field = field
         self.max_branches = max_branches
         self.alpha_surr = alpha_surr
         self.max_gain = max_gain
         self.n_grid = n_grid
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
-        names = ("max_branches", "alpha_surr", "max_gain", "n_grid")
-        args = [x.to(args[0].dtype) for x in args]
-        return branch_scan(self.field, args, h0, reset=reset, **{name: getattr(self, name) for name in names})
+        return branch_scan(
+            self.field,
+            [x.to(args[0].dtype) for x in args],
+            h0,
+            reset=reset,
+            max_branches=self.max_branches,
+            alpha_surr=self.alpha_surr,
+            max_gain=self.max_gain,
+            n_grid=self.n_grid,
+        )
 
 
-def check_options(alpha_surr: float | None, max_gain: float) -> None:
+def check_gradient(alpha_surr: float | None, max_gain: object) -> None:
     if alpha_surr is not None:
         check_alpha_surr(alpha_surr)
     if not isinstance(max_gain, int | float) or not 0 < max_gain <= math.inf:

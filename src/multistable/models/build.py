@@ -69,7 +69,7 @@ def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
 def tune(cell: BMRU, encoding: PositionEncoding, position: PositionConfig) -> None:
     """Give each unit a timestep of its own: in each direction a random one of each stretch of T / N steps."""
     assert position.T is not None
-    steps = torch.stack([spread(cell.hidden_size, position.T) for _ in cell.suffixes])
+    steps = torch.stack([spread(cell.hidden_size, position.T) for _ in cell.directions])
     # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
     cell.tune(encoding(steps, torch.float32), position.tuning / position.scale**2)
 
