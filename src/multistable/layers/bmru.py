@@ -1,6 +1,7 @@
 """The bistable memory recurrent unit with the interface of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -181,34 +182,16 @@ class BMRU(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.parameters_of(layer, reverse)
         reset = steps.reset_reverse if reverse else steps.reset
+        options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
+        options["time_major"] = not self.batch_first
         if fusible(x, weight, self.backend, bias, alpha, h0):
-            h, h_last = bmru_fused(
-                x,
-                weight,
-                bias,
-                alpha,
-                h0,
-                alpha_surr=self.alpha_surr,
-                reset=reset,
-                valid=steps.valid,
-                reverse=reverse,
-                time_major=not self.batch_first,
-            )
+            h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
         else:
             proj = F.linear(x, weight, bias)
             if steps.valid is not None:  # padding gets candidate 0 and threshold 1, which never writes
                 neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
                 proj = torch.where(steps.valid, proj, neutral)
-            h, h_last = bmru_layer(
-                proj,
-                alpha,
-                h0,
-                alpha_surr=self.alpha_surr,
-                reset=reset,
-                reverse=reverse,
-                time_major=not self.batch_first,
-                backend=self.backend,
-            )
+            h, h_last = bmru_layer(proj, alpha, h0, backend=self.backend, **options)
         return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:

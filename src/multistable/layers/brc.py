@@ -1,12 +1,9 @@
 """The bistable recurrent cells of Vecoven et al. (2021), their fields applied once per step: BRC and NBRC."""
 
-from collections.abc import Callable
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from multistable.dynamics.fields import Field, brc, nbrc
+from multistable.dynamics.fields import brc, nbrc
 from multistable.layers.clocked import ClockedRNN
 
 __all__ = ["BRC", "NBRC"]
@@ -40,7 +37,7 @@ class BRC(ClockedRNN):
         (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
 
-    make_field: ClassVar[Callable[[], Field]] = brc
+    field = brc()
 
     def __init__(
         self,
@@ -56,8 +53,7 @@ class BRC(ClockedRNN):
         dtype: torch.dtype | None = None,
     ) -> None:
         sizes = input_size, hidden_size, num_layers
-        field = type(self).make_field()
-        super().__init__(field, *sizes, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
+        super().__init__(self.field, *sizes, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         N = self.hidden_size
@@ -81,6 +77,11 @@ class BRC(ClockedRNN):
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
         return self.loop(args, h0, reset)  # constants keep their dtype: under autocast BRC's gates are float32
 
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        proj = self.project(x, layer)
+        h = self.field(h, *self.arguments(proj, layer)).to(proj.dtype)
+        return h, h
+
 
 class NBRC(BRC):
     r"""A multi-layer recurrently neuromodulated bistable recurrent cell: :class:`BRC` with gates that see all units.
@@ -92,4 +93,4 @@ class NBRC(BRC):
         weight_hh_l[k]: ``[2N, N]``: ``W_c`` over ``W_a``; each starts orthogonal, as in the authors' code.
     """
 
-    make_field = nbrc
+    field = nbrc()

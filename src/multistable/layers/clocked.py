@@ -113,6 +113,6 @@ class ClockedRNN(FieldLayer):
                 h = self.field(h, *args)
             return h
         clocks = torch.tensor(self.n_clock, device=h.device)
-        for n in range(max(self.n_clock)):
+        for n in range(int(max(self.n_clock))):
             h = torch.where(n < clocks, self.field(h, *args), h)
         return h

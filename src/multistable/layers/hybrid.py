@@ -1,7 +1,7 @@
 """BMRU and LRU side by side: persistent and fading memory in one layer."""
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -77,35 +77,16 @@ class Hybrid(Recurrent):
         self.position_size = position_size
         self.alpha_surr, self.beta_bias = alpha_surr, beta_bias
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
+        common: dict[str, Any] = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
+        common |= {"device": device, "dtype": dtype}
         self.bmru, self.lru = nn.ModuleList(), nn.ModuleList()
         for layer in range(num_layers):
-            width = self.width(layer)
-            bmru = BMRU(
-                width,
-                hidden_size - hidden_size // 2,
-                bias=bias,
-                batch_first=batch_first,
-                bidirectional=bidirectional,
-                alpha_surr=alpha_surr,
-                beta_bias=beta_bias,
-                backend=backend,
-                device=device,
-                dtype=dtype,
+            width, N = self.width(layer), hidden_size // 2
+            self.bmru.append(
+                BMRU(width, hidden_size - N, bias=bias, alpha_surr=alpha_surr, beta_bias=beta_bias, **common)
             )
-            lru = LRU(
-                width - position_size if layer == 0 else width,
-                hidden_size // 2,
-                batch_first=batch_first,
-                bidirectional=bidirectional,
-                r_min=r_min,
-                r_max=r_max,
-                theta_max=theta_max,
-                backend=backend,
-                device=device,
-                dtype=dtype,
-            )
-            self.bmru.append(bmru)
-            self.lru.append(lru)
+            width = width - position_size if layer == 0 else width
+            self.lru.append(LRU(width, N, r_min=r_min, r_max=r_max, theta_max=theta_max, **common))
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -84,6 +84,7 @@ class HysteresisMRU(FieldLayer):
         self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+        x, beta = args
         return hysteresis_scan(
-            *args, h0, reset=reset, alpha_surr=self.alpha_surr, max_gain=self.max_gain, backend=self.backend
+            x, beta, h0, reset=reset, alpha_surr=self.alpha_surr, max_gain=self.max_gain, backend=self.backend
         )

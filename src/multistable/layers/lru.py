@@ -1,6 +1,7 @@
 """The linear recurrent unit (Orvieto et al. 2023) with the interface of ``torch.nn.GRU``."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -126,16 +127,8 @@ class LRU(Recurrent):
         lam = self.eigenvalues(layer, reverse)
 
         def scan(b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-            return linear_layer(
-                lam,
-                b,
-                h0,
-                pairs=True,
-                reset=reset,
-                reverse=reverse,
-                time_major=not self.batch_first,
-                backend=self.backend,
-            )
+            options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
+            return linear_layer(lam, b, h0, pairs=True, reset=reset, reverse=reverse, **options)
 
         return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
 

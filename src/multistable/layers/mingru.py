@@ -1,5 +1,7 @@
 """The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not look at the state."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -76,16 +78,8 @@ class MinGRU(Recurrent):
         if steps.valid is not None:  # padding keeps the state: h = 1 * h + 0
             a, b = torch.where(steps.valid, a, 1.0), torch.where(steps.valid, b, 0.0)
         reset = steps.reset_reverse if reverse else steps.reset
-        h, h_last = linear_layer(
-            a,
-            b,
-            h0,
-            pairs=False,
-            reset=reset,
-            reverse=reverse,
-            time_major=not self.batch_first,
-            backend=self.backend,
-        )
+        options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
+        h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **options)
         return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:

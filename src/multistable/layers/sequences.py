@@ -1,8 +1,9 @@
 """The timesteps of a batch: which are valid, where segments start, and how a scan respects both."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -98,10 +99,11 @@ class Steps:
 
     def segments(self, T: int) -> list[Segment]:
         """All segments of all sequences, in order. Reads ``lengths`` and ``reset``, so it waits for a GPU."""
-        lengths = [T] * self.B if self.lengths is None else cast("list[int]", self.lengths.tolist())
+        lengths = [T] * self.B if self.lengths is None else cast(Any, self.lengths).tolist()
         marks: list[list[int]] = [[] for _ in range(self.B)]
         if self.reset is not None:
-            for sequence, t in cast("list[tuple[int, int]]", self.reset.nonzero().tolist()):
+            pairs: list[tuple[int, int]] = cast(Any, self.reset.nonzero()).tolist()
+            for sequence, t in pairs:
                 marks[sequence].append(t)
         segments: list[Segment] = []
         for sequence, (length, starts) in enumerate(zip(lengths, marks, strict=True)):
@@ -120,16 +122,10 @@ def at_steps(x: Tensor, index: Tensor, axis: int = 1) -> Tensor:
     return x.gather(axis, index[..., None].expand(*index.shape, x.shape[2]))
 
 
-class Scan(Protocol):
-    """A scan over ``b`` in the layout of the input: states in that layout, last state ``[B, N]``."""
-
-    def __call__(
-        self, b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]: ...
-
-
-def scan_padded(scan: Scan, b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool) -> tuple[Tensor, Tensor]:
-    """States and last state ``[B, N]`` of a scan whose state padding would change.
+def scan_padded(
+    scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """States and last state ``[B, N]`` of a scan whose state padding would change, ``scan(b, h0, reset=, reverse=)``.
 
     Forwards, the last state is taken where the sequence ends; backwards, the valid part is reversed first, so that
     padding comes last there too.
@@ -198,7 +194,7 @@ def _check_lengths(lengths: object, B: int, T: int) -> Tensor:
         raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
     # Check values on the CPU only: on a GPU, reading them would wait for the device.
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and ((lengths < 0) | (lengths > T)).any():
-        raise ValueError(f"lengths must lie between 0 and T = {T}, got {cast('list[int]', lengths.tolist())}")
+        raise ValueError(f"lengths must lie between 0 and T = {T}, got {cast(Any, lengths).tolist()}")
     return lengths.clamp(0, T)  # values that were not checked must not index outside
 
 
