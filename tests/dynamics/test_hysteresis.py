@@ -81,10 +81,10 @@ def iterate(x: torch.Tensor, beta: torch.Tensor, h0: torch.Tensor) -> tuple[torc
     return torch.stack(states, dim=1), torch.stack(flags, dim=1)
 
 
-def test_parallel_equals_iteration_on_10_000_sequences():
+def test_parallel_equals_iteration():
     """beta changes its sign in time; the branch must agree exactly, the value to 1e-9; 99.96 % of steps converge."""
     torch.manual_seed(0)
-    B, T = 10_000, 12
+    B, T = 2_000, 12
     x, beta = torch.randn(B, T, dtype=torch.float64), torch.empty(B, T, dtype=torch.float64).uniform_(-1.8, 2)
     h0 = torch.empty(B, dtype=torch.float64).uniform_(-1.2, 1.2)
     expected, trusted = iterate(x, beta, h0)

@@ -104,10 +104,10 @@ def test_linear_decay_is_not_rounded_to_half_precision():
 def test_a_field_that_does_not_increase_has_the_limit_of_a_slow_clock():
     """beta down to -8: undamped iterates jump over the root; c = 0.05 makes the map increase down to beta = -20."""
     torch.manual_seed(0)
-    x, beta = 3 * torch.randn(2, 30, N, dtype=torch.float64), 4 * torch.randn(2, 30, N, dtype=torch.float64)
+    x, beta = 3 * torch.randn(2, 8, 15, dtype=torch.float64), 4 * torch.randn(2, 8, 15, dtype=torch.float64)
     assert beta.min() < -8
     h = branch_scan(simplified_brc(), (x, beta))
-    clock = ClockedRNN(simplified_brc(0.05), 1, N, n_clock=3000).scan([x, beta], None)
+    clock = ClockedRNN(simplified_brc(0.05), 1, 15, n_clock=3000).scan([x, beta], None)
     assert (h - clock).abs().max() <= 1e-9
 
 

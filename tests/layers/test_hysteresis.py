@@ -23,7 +23,7 @@ def test_cell_equals_mru_of_the_same_field():
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what dynamo does to trace it
 def test_compiles_as_one_graph():
     torch.compiler.reset()
-    rnn = HysteresisMRU(3, 4, 2, batch_first=True, dtype=torch.float64)
+    rnn = HysteresisMRU(3, 4, batch_first=True, dtype=torch.float64)
     x, results = torch.randn(2, 30, 3, dtype=torch.float64), []
     for layer in (rnn, torch.compile(rnn, fullgraph=True, backend="aot_eager")):
         output, h_n = layer(x)

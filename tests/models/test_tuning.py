@@ -57,9 +57,9 @@ def test_timesteps_are_spread_evenly_and_differ_between_directions():
 
 
 def test_own_timesteps_lie_within_the_sequence():
-    """Float32 rounds the last of 2^23 - 1 + rand up in one of four draws."""
+    """Float32 rounds the last of 2^23 - 1 + rand up in one of four draws: with this seed, in the second."""
     torch.manual_seed(0)
-    assert {spread(2**23, 5).max().item() for _ in range(8)} == {4}
+    assert {spread(2**23, 5).max().item() for _ in range(2)} == {4}
 
 
 def test_own_timesteps_do_not_depend_on_the_default_dtype():
@@ -95,9 +95,9 @@ def test_learns_the_product_of_two_far_inputs(tuning, learns):
     torch.manual_seed(0)
     position = PositionConfig(T=T, tuning=tuning)
     model = build_model(ModelConfig(("bmru",), d_input=1, d_output=2, d_model=32, d_state=T, position=position))
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), 6e-3)
     for _ in range(300):
-        x = torch.randn(128, T, 1)
+        x = torch.randn(64, T, 1)
         target = (x[:, 7, 0] * x[:, 40, 0] > 0).long()
         loss = F.cross_entropy(model(x)[0], target)
         optimizer.zero_grad()
