@@ -46,7 +46,7 @@ class BMRU(Recurrent):
 
     where :math:`H` is the Heaviside function with :math:`H(0) = 1`, :math:`S` the sign function with
     :math:`S(0) = 1`, and :math:`\odot` the Hadamard product. A unit either takes one of its two stable values
-    :math:`\pm\alpha` or keeps its state *unchanged, for ever*: nothing decays, and the gradient through a kept state is
+    :math:`\pm\alpha` or keeps its state *unchanged, forever*: nothing decays, and the gradient through a kept state is
     exactly 1. No gate depends on the previous state, so all timesteps are computed in parallel. Backward, the
     derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice it.
 
@@ -61,12 +61,12 @@ class BMRU(Recurrent):
         dropout: probability of dropout on the output of each layer but the last. Default: 0
         bidirectional: add a second set of units that reads the sequence backwards. Default: ``False``
         alpha_surr: sharpness of the surrogate derivative; 0 is the straight-through estimator. Default: 1.0
-        beta_bias: what ``b_beta`` starts at, beside its random part. With 0 a unit writes at every other timestep at
-            first; with more than the size of usual candidates (about 0.6 for inputs of variance 1) it starts by
+        beta_bias: added to the random initial value of ``b_beta``. With 0 a unit writes at every other timestep at
+            first; with more than the usual size of candidates (about 0.6 for inputs of variance 1) it starts by
             holding, as an LSTM does with its forget bias. On copy-first-input, 4 divided the error by five; on
             sequences a hundred times as long the error was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05
             (docs/log.md). Default: 0.0
-        backend: who computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
+        backend: which backend computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
         device, dtype: of the parameters.
 
     Inputs: input, h_0, reset, lengths
@@ -74,10 +74,10 @@ class BMRU(Recurrent):
           :class:`~torch.nn.utils.rnn.PackedSequence`.
         * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default: zeros.
         * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is zero
-          just before a marked step. Marks are the starts of segments: the reverse direction starts anew at each
-          segment's end.
-        * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is neither
-          read nor written: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
+          just before a marked step. A mark starts a segment, so the reverse direction starts anew at each segment's
+          end.
+        * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is
+          ignored: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
           first valid step with ``reset``.
 
     Outputs: output, h_n
@@ -97,8 +97,8 @@ class BMRU(Recurrent):
     Where this differs from the paper: nowhere in the equations. A NaN in a candidate or threshold counts as a write of
     NaN, so that a diverged model does not look like one that remembers.
 
-    Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate looks at the state, and no
-    ``proj_size``. The backward reads the output, so one that is changed in place before it is refused.
+    Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate reads the state, and no
+    ``proj_size``. The backward pass reads the output, so changing the output in place before it raises an error.
 
     Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
     accumulate in float32.
@@ -148,20 +148,20 @@ class BMRU(Recurrent):
 
     @torch.no_grad()
     def tune(self, codes: Tensor, gain: float = 1.0) -> None:
-        r"""Give each unit of the first layer a timestep of its own, the only one at which it writes at the start.
+        r"""Assign each unit of the first layer a timestep, the only one at which it initially writes.
 
         The inputs must end in a code :math:`e_t` of the timestep whose norm is the same at all timesteps, such as
         sinusoids. Unit i of a direction gets the timestep :math:`\tau_i` with the code ``codes [directions, N, P]``:
 
         .. math:: \beta_t = \text{gain} \, (|e_{\tau_i}|^2 - e_{\tau_i} \cdot e_t), \qquad \hat h_t = W_x x_t + b_x
 
-        The threshold is zero at :math:`t = \tau_i` and positive elsewhere, and the candidate does not see the code. The
-        layer starts as a memory of N of the inputs, a bit of each. With the usual initialisation a unit writes at every
-        other timestep, and neither states nor gradients reach further than a few.
+        The threshold is zero at :math:`t = \tau_i` and positive elsewhere, and the candidate ignores the code. The
+        layer starts as a memory of N of the inputs, one bit of each. With the usual initialisation a unit writes at
+        every other timestep, and neither states nor gradients reach further than a few.
 
-        The difference is one of large numbers: in bfloat16 the threshold at :math:`\tau_i` is some 0.04 with the codes
-        of :class:`~multistable.models.PositionConfig`, and one write in twenty is missed. ``reset_parameters`` undoes
-        all of this.
+        The difference is between large numbers: in bfloat16 the threshold at :math:`\tau_i` is some 0.04 with the
+        codes of :class:`~multistable.models.PositionConfig`, and one write in twenty is missed. ``reset_parameters``
+        undoes the assignment.
         """
         P = codes.shape[-1]
         expected = (len(self.directions), self.hidden_size, P)

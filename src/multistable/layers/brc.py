@@ -84,7 +84,7 @@ class BRC(ClockedRNN):
 
 
 class NBRC(BRC):
-    r"""A multi-layer recurrently neuromodulated bistable recurrent cell: :class:`BRC` with gates that see all units.
+    r"""A multi-layer recurrently neuromodulated bistable recurrent cell: :class:`BRC` with gates that read all units.
 
     :math:`c_t` and :math:`a_t` use matrices, :math:`W_c h_{t-1}` and :math:`W_a h_{t-1}`, instead of
     :math:`w_c \odot h_{t-1}` and :math:`w_a \odot h_{t-1}`.

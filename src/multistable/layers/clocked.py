@@ -22,12 +22,12 @@ class ClockedRNN(FieldLayer):
         \tilde h[0] = h_{t-1}, \qquad \tilde h[n] = f(\tilde h[n - 1], x_t), \qquad h_t = \tilde h[N_c]
 
     With ``n_clock = 1`` this is the plain recurrent cell of the field. A finite number is a loop over time and clock,
-    differentiated by unrolling. ``math.inf`` takes the limit instead: the equilibria of every timestep are found at
-    once and the branches chosen by a scan, with the exact gradient (:class:`~multistable.MRU` adds a surrogate for the
-    choice). A linear field has closed forms for both, in parallel over time.
+    differentiated by unrolling. ``math.inf`` takes the limit instead: all equilibria are computed at once and a scan
+    chooses the branches, with the exact gradient (:class:`~multistable.MRU` adds a surrogate for the choice). A linear
+    field has closed forms for both, in parallel over time.
 
     Args:
-        field: what is iterated, see :mod:`multistable.dynamics.fields`.
+        field: the map to iterate, see :mod:`multistable.dynamics.fields`.
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype: as in
             :class:`~multistable.BMRU`.
         n_clock: iterations per timestep: a positive integer, one for each unit (a sequence of ``hidden_size``), or

@@ -93,11 +93,11 @@ class Hybrid(Recurrent):
         N = self.hidden_size // 2
         return Part("bmru", self.hidden_size - N), Part("lru", 2 * N, pairs=True)
 
-    def layers_of(self, layer: int) -> tuple[BMRU, LRU]:
+    def cells_of(self, layer: int) -> tuple[BMRU, LRU]:
         return cast(BMRU, self.bmru[layer]), cast(LRU, self.lru[layer])
 
     def init_layer(self, layer: int, reverse: bool) -> None:
-        for part in self.layers_of(layer):
+        for part in self.cells_of(layer):
             part.init_layer(0, reverse)
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,14 +108,14 @@ class Hybrid(Recurrent):
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        bmru, lru = self.layers_of(layer)
+        bmru, lru = self.cells_of(layer)
         h0_bmru, h0_lru = (None, None) if h0 is None else self.split(h0)
         h_bmru, last_bmru = bmru.scan_layer(x, 0, reverse, h0_bmru, steps)
         h_lru, last_lru = lru.scan_layer(x[..., : lru.input_size], 0, reverse, h0_lru, steps)
         return torch.cat([h_bmru, h_lru], dim=-1), torch.cat([last_bmru, last_lru], dim=-1)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        bmru, lru = self.layers_of(layer)
+        bmru, lru = self.cells_of(layer)
         h_bmru, h_lru = self.split(h)
         h_bmru, _ = bmru.step_layer(x, 0, h_bmru)
         h_lru, _ = lru.step_layer(x[..., : lru.input_size], 0, h_lru)

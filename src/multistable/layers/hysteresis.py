@@ -21,10 +21,10 @@ class HysteresisMRU(FieldLayer):
         \hat x_t = W_x x_t + b_x, \quad \beta_t = W_\beta x_t + b_\beta
 
     to which :math:`h_{t-1}` flows. For :math:`\beta_t > 0` and :math:`|\hat x_t| < x_c(\beta_t)` there are two, and
-    the unit stays on its side of the unstable one between them; else there is one, and the past is overwritten. So a
-    unit stores one bit for ever and reads it together with the present input. The BMRU is this unit with the branches
-    flattened to :math:`\pm\alpha` and :math:`x_c(\beta) = \sqrt{\beta (\beta + 1)} - \sinh^{-1}\!\sqrt\beta` replaced
-    by :math:`\beta`.
+    the unit stays on its side of the unstable one between them; otherwise there is one, and the past is overwritten.
+    So a unit stores one bit forever and reads it together with the present input. The BMRU is this unit with the
+    branches flattened to :math:`\pm\alpha` and :math:`x_c(\beta) = \sqrt{\beta (\beta + 1)} - \sinh^{-1}\!\sqrt\beta`
+    replaced by :math:`\beta`.
 
     Nothing is approximated, and all timesteps are computed in parallel: both branches of every step are solved by
     Newton's (Halley's) method from a closed-form start, and the bit is a latch
@@ -35,16 +35,16 @@ class HysteresisMRU(FieldLayer):
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype: as in
             :class:`~multistable.BMRU`.
         alpha_surr: sharpness of the surrogate gradient on the choice of branch, that of a BMRU with threshold
-            :math:`x_c`; ``None`` for the exact gradient alone, by which a unit cannot learn what to store. Default: 1.0
+            :math:`x_c`; ``None`` for the exact gradient, which cannot teach a unit what to store. Default: 1.0
         max_gain: bound on the implicit gradient :math:`dh/d\hat x`, which is infinite at a fold. Default: 10
 
-    Inputs and outputs are those of :class:`~multistable.BMRU`. ``h_0`` receives the surrogate of its sign, so
-    chunks of a sequence that are trained one by one do not pass the gradient of a kept bit undiminished.
+    Inputs and outputs are those of :class:`~multistable.BMRU`. ``h_0`` receives the surrogate gradient of its sign, so
+    between chunks that are trained one by one the gradient of a kept bit shrinks.
 
     Attributes:
         weight_ih_l[k]: ``[2N, D]``: ``W_x`` over ``W_beta``. bias_ih_l[k]: ``[2N]``: ``b_x`` and ``b_beta``.
 
-    They start as those of ``nn.Linear``, with 1 added to ``b_beta``, so that units begin bistable: for beta <= 0
+    They start as those of ``nn.Linear``, with 1 added to ``b_beta``, so that units start bistable: for beta <= 0
     nothing is remembered, and the choice has no gradient.
 
     Example:

@@ -25,7 +25,7 @@ class LRU(Recurrent):
             h_t     &= \lambda \odot h_{t-1} + \exp(\gamma^{\log}) \odot (B x_t)  && \text{state}
         \end{aligned}
 
-    Its memory fades: what a unit holds shrinks by :math:`|\lambda|` at every step. The eigenvalues start uniformly
+    Its memory fades: the state of a unit shrinks by :math:`|\lambda|` at every step. The eigenvalues start uniformly
     distributed on the ring :math:`r_{min} \le |\lambda| \le r_{max}`, with phases up to :math:`\theta_{max}`, and
     :math:`\gamma` at :math:`\sqrt{1 - |\lambda|^2}`, which makes white input give every unit the same variance.
 

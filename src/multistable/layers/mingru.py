@@ -1,4 +1,4 @@
-"""The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not look at the state."""
+"""The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not read the state."""
 
 from typing import Any
 
@@ -22,10 +22,10 @@ class MinGRU(Recurrent):
             h_t         &= (1 - z_t) \odot h_{t-1} + z_t \odot \tilde h_t
         \end{aligned}
 
-    Linear in the state, hence a parallel scan. Its memory fades: :math:`z_t > 0`, so every step forgets a little.
+    It is linear in the state, hence a parallel scan. Its memory fades: :math:`z_t > 0`, so every step forgets a little.
 
     The authors' other variant passes candidates through a positive function :math:`g` so that the scan can run on
-    logarithms. The scan here needs none, so candidates may be negative, as in the equations above.
+    logarithms. This scan does not need that, so candidates may be negative, as in the equations above.
 
     Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``beta_bias``.
 

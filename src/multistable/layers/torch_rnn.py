@@ -1,4 +1,4 @@
-"""``torch.nn.GRU`` and ``torch.nn.LSTM`` with what the cells of this library have beyond them."""
+"""``torch.nn.GRU`` and ``torch.nn.LSTM`` with the extra arguments and methods of this library's layers."""
 
 from typing import Any, ClassVar
 
@@ -13,11 +13,11 @@ __all__ = ["GRU", "LSTM"]
 
 
 class GRU(Recurrent):
-    """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline called like the other cells.
+    """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline called like the other layers.
 
     Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
-    torch's fast kernels know neither padding nor segments, so with ``lengths`` or ``reset`` each segment is cut out and
-    all of them run as one packed batch.
+    torch's fast kernels know neither padding nor segments, so with ``lengths`` or ``reset`` the segments are cut out
+    and run as one packed batch.
 
     Attributes:
         rnn_l[k], rnn_l[k]_reverse: the ``nn.GRU`` of each layer and direction.
