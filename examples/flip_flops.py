@@ -107,7 +107,7 @@ def to_c(model: FlipFlops) -> str:
             return "{\n    " + ",\n    ".join(map(constant, values)) + "\n}"
         return "{" + ", ".join(f"{value:.9g}f" if value % 1 else f"{value:.1f}f" for value in values.tolist()) + "}"
 
-    weight, bias, alpha = model.rnn.parameters_of(0, "")
+    weight, bias, alpha = model.rnn.parameters_of(0)
     assert bias is not None
     arrays = {"W": weight, "b": bias, "alpha": alpha, "R": model.out.weight, "c": model.out.bias}
     return C.format(D=BITS, N=UNITS, K=BITS, **{name: constant(values.detach()) for name, values in arrays.items()})

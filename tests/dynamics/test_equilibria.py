@@ -1,6 +1,5 @@
-"""Equilibria, bifurcation diagrams and implicit gradients against iteration, unrolling and differences. In float64."""
+"""Equilibria and bifurcation diagrams against known roots, iteration and closed forms. In float64."""
 
-import importlib
 import math
 from dataclasses import replace
 
@@ -13,14 +12,11 @@ from multistable.dynamics import (
     Field,
     bifurcation_diagram,
     brc,
-    damped,
     equilibria,
-    implicit,
     linear,
     nbrc,
     simplified_brc,
 )
-from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.hysteresis import folds
 
 
@@ -92,8 +88,8 @@ def test_known_turns_find_what_is_narrower_than_the_grid(beta):
     assert torch.equal(found.count, torch.where(x.abs() < folds(beta)[1], 3, 1))
 
 
-def test_equilibria_equal_an_internal_clock_of_100_000():
-    """From random states, in and beyond the folds, compared where the clock itself has come to rest: 98.9 % of them."""
+def test_equilibria_equal_the_limit_of_an_internal_clock():
+    """From random states, in and beyond the folds, compared where the clock itself has come to rest: 98 % of them."""
     torch.manual_seed(0)
     n = 1200
     beta = torch.empty(n, dtype=torch.float64).uniform_(-1.8, 2)
@@ -101,10 +97,10 @@ def test_equilibria_equal_an_internal_clock_of_100_000():
     x = 1.2 * torch.randn(n, dtype=torch.float64)
     _, x_c = folds(beta)
     near = torch.arange(n) % 4 == 0  # just inside or outside the folds
-    x[near] = (torch.sign(x) * x_c * (1 + 10 ** torch.empty(n).uniform_(-6, -1) * torch.sign(torch.randn(n))))[near]
+    x[near] = (torch.sign(x) * x_c * (1 + 10 ** torch.empty(n).uniform_(-5, -1) * torch.sign(torch.randn(n))))[near]
     h_prev = torch.empty(n, dtype=torch.float64).uniform_(-1.5, 1.5)
     field = simplified_brc(c=0.5)
-    cell, limit = (ClockedRNN(field, 1, 1, n_clock=clock, dtype=torch.float64) for clock in (100_000, math.inf))
+    cell, limit = (ClockedRNN(field, 1, 1, n_clock=clock, dtype=torch.float64) for clock in (30_000, math.inf))
     with torch.no_grad():
         h = cell.tick(h_prev, x, beta)
         solved = limit.scan([x[:, None, None], beta[:, None, None]], h_prev[:, None])[:, 0, 0]
@@ -170,17 +166,6 @@ def test_empty_input():
     assert equilibria(simplified_brc(), torch.zeros(0, 3), torch.zeros(3)).count.shape == (0, 3)
 
 
-@pytest.mark.parametrize("field", [simplified_brc(), simplified_brc(0.3), linear(), damped(simplified_brc(), 0.2)])
-def test_written_slopes_are_those_of_autograd(field):
-    torch.manual_seed(0)
-    h, x, other = torch.randn(3, 50, dtype=torch.float64)
-    by_autograd = Field(field.function, field.constants).slope(h, x, other)
-    torch.testing.assert_close(field.slope(h, x, other), by_autograd, rtol=1e-13, atol=1e-13)
-
-
-# --- appendix A -------------------------------------------------------------------------------------------------------
-
-
 def brc_regimes(b_a: float, w_a: float = 0.0, xs=None) -> list[int]:
     xs = torch.linspace(-1, 1, 2001, dtype=torch.float64) if xs is None else xs
     return [count for _, _, count in bifurcation_diagram(brc(), xs, b_a, 0.0, w_a, 0.0).regimes]
@@ -213,73 +198,3 @@ def test_w_a_moves_the_folds_and_keeps_them(w_a):
     assert [count for *_, count in moved] == [1, 2, 1]
     assert abs(moved[1][0] - plain[1][0]) > 0.01
     assert abs(moved[1][1] - plain[1][1]) > 0.01
-
-
-# --- gradients --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("field", [simplified_brc(0.5), brc()], ids=["simplified_brc", "brc"])
-def test_implicit_gradient_equals_unrolling_and_differences(field):
-    torch.manual_seed(0)
-    count = len(field.drives) + len(field.constants)
-    args = [0.7 * torch.randn(60, dtype=torch.float64) for _ in range(count)]
-    found = equilibria(field, *args)
-    args = [x.requires_grad_() for x in args]
-    for root in range(found.h.shape[1]):
-        usable = found.stable[:, root] & (found.slope[:, root] < 0.97)
-        start = found.h[usable, root]
-        grads = torch.autograd.grad(implicit(field, start, *(x[usable] for x in args)).sum(), args)
-        here, h = [x[usable] for x in args], start
-        for _ in range(1500):
-            h = field(h, *here)
-        unrolled = torch.autograd.grad(h.sum(), args)
-        for k, (grad, other) in enumerate(zip(grads, unrolled, strict=True)):
-            torch.testing.assert_close(grad, other, rtol=1e-6, atol=1e-6)
-            shifted = []
-            for sign in (1, -1):
-                moved = [x.detach() + sign * 1e-5 * (i == k) for i, x in enumerate(here)]
-                h = start
-                for _ in range(1500):
-                    h = field(h, *moved)
-                shifted.append(h)
-            differences = (shifted[0] - shifted[1]) / 2e-5
-            torch.testing.assert_close(grad[usable], differences, rtol=1e-6, atol=1e-6)
-
-
-def test_gain_is_bounded_at_a_fold():
-    beta = torch.tensor([1.5], dtype=torch.float64, requires_grad=True)
-    h_c, x_c = folds(beta.detach())
-    x = (-x_c).requires_grad_()
-    (unbounded,) = torch.autograd.grad(implicit(simplified_brc(), h_c, x, beta), x)
-    (bounded,) = torch.autograd.grad(implicit(simplified_brc(), h_c, x, beta, max_gain=10), x)
-    assert unbounded.abs() > 1e6
-    assert bounded.abs() <= 10 * (1 - h_c.item() ** 2) + 1e-12
-
-
-def test_an_equilibrium_has_no_gradient_but_that_of_the_arguments():
-    h, x, beta = (torch.tensor(0.5, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    to_h, to_x = torch.autograd.grad(implicit(simplified_brc(), h, x, beta), (h, x), allow_unused=True)
-    assert to_h is None
-    assert to_x is not None
-
-
-def test_the_value_at_a_fold_is_finite():
-    """There df/dh = 1 to the last bit: an infinite gain would make NaN of the difference of nothing beside it."""
-    h, x, beta = (torch.zeros((), dtype=torch.float64) for _ in range(3))
-    assert simplified_brc().slope(h, x, beta) == 1
-    assert implicit(simplified_brc(), h, x, beta) == 0
-
-
-def test_chunks_of_elements_change_nothing(monkeypatch):
-    """Neither of the roots nor of the states and gradients that come from them."""
-    x, beta = (2 * torch.randn(2, 15, 3, dtype=torch.float64) for _ in range(2))
-    found = []
-    for size in (1 << 15, 7):
-        for name in ("equilibria", "branches"):  # by name, because a function has that of its module
-            monkeypatch.setattr(importlib.import_module(f"multistable.dynamics.{name}"), "_CHUNK", size)
-        leaf = x.clone().requires_grad_()
-        h = branch_scan(simplified_brc(), (leaf, beta), alpha_surr=1.0)
-        (grad,) = torch.autograd.grad(h.square().sum(), leaf)
-        found.append((equilibria(simplified_brc(), x, beta).h.nan_to_num(9.0), h, grad))
-    for whole, parts in zip(*found, strict=True):
-        torch.testing.assert_close(whole, parts, rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-"""The exact hysteresis unit: its roots, its branch, its gradients. In float64 where nothing else is said."""
+"""The exact hysteresis scan: its roots, its branch, its gradients. In float64 unless stated."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from multistable import MRU, HysteresisMRU, ops, surrogate
+from multistable import ops, surrogate
 from multistable.dynamics import equilibria, simplified_brc
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.hysteresis import folds, hysteresis_scan, roots
@@ -81,10 +81,10 @@ def iterate(x: torch.Tensor, beta: torch.Tensor, h0: torch.Tensor) -> tuple[torc
     return torch.stack(states, dim=1), torch.stack(flags, dim=1)
 
 
-def test_parallel_equals_iteration_on_10_000_sequences():
+def test_parallel_equals_iteration():
     """beta changes its sign in time; the branch must agree exactly, the value to 1e-9; 99.96 % of steps converge."""
     torch.manual_seed(0)
-    B, T = 10_000, 12
+    B, T = 2_000, 12
     x, beta = torch.randn(B, T, dtype=torch.float64), torch.empty(B, T, dtype=torch.float64).uniform_(-1.8, 2)
     h0 = torch.empty(B, dtype=torch.float64).uniform_(-1.2, 1.2)
     expected, trusted = iterate(x, beta, h0)
@@ -191,28 +191,12 @@ def test_no_operation_is_repeated_for_each_timestep(monkeypatch):
     assert counts[0] > 50
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what dynamo does to trace it
-def test_compiles_as_one_graph():
-    torch.compiler.reset()
-    rnn = HysteresisMRU(3, 4, 2, batch_first=True, dtype=torch.float64)
-    x, results = torch.randn(2, 30, 3, dtype=torch.float64), []
-    for layer in (rnn, torch.compile(rnn, fullgraph=True, backend="aot_eager")):
-        output, h_n = layer(x)
-        results.append([output, h_n, *torch.autograd.grad(output.square().sum(), list(rnn.parameters()))])
-    torch.compiler.reset()
-    for eager, compiled in zip(*results, strict=True):
-        torch.testing.assert_close(compiled, eager, rtol=1e-12, atol=1e-12)
-
-
 def test_nan_shows_until_it_is_overwritten():
     x = torch.tensor([0.0, math.nan, 0.0, 0.0, -3.0, 0.0]).reshape(1, 6, 1)
     h = hysteresis_scan(x, torch.full_like(x, 1.5)).flatten()
     assert h.isnan().tolist() == [False, True, True, True, False, False]
     assert h[5] < -0.9
     assert torch.equal(hysteresis_scan(torch.full((1, 1, 1), math.inf), torch.ones(1, 1, 1)), torch.ones(1, 1, 1))
-
-
-# --- gradients --------------------------------------------------------------------------------------------------------
 
 
 def smooth_case() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -302,49 +286,3 @@ def test_initial_state_receives_a_gradient():
         (grad,) = torch.autograd.grad(h[0, -1, 0], h0)
         gap = torch.sub(*roots(x[0, 0], beta[0, 0])).item()
         assert grad.item() == pytest.approx(gap / (1 + (math.pi * 0.3) ** 2), rel=1e-9)
-
-
-# --- the cell ---------------------------------------------------------------------------------------------------------
-
-
-def test_cell_equals_mru_of_the_same_field():
-    torch.manual_seed(0)
-    fast = HysteresisMRU(4, 6, 2, batch_first=True, bidirectional=True, dtype=torch.float64)
-    general = MRU(DAMPED, 4, 6, 2, batch_first=True, bidirectional=True, dtype=torch.float64)
-    general.load_state_dict(fast.state_dict())
-    x = 2 * torch.randn(3, 20, 4, dtype=torch.float64)
-    lengths = torch.tensor([20, 7, 0])
-    for mine, other in zip(fast(x, lengths=lengths), general(x, lengths=lengths), strict=True):
-        torch.testing.assert_close(mine, other, rtol=0, atol=1e-9)
-
-
-def test_cell_learns_to_hold_a_bit_with_the_surrogate_only():
-    """The sign of the first of 20 inputs, the others noise: a threshold must be learned, the exact gradient cannot."""
-
-    def train(alpha_surr: float | None) -> float:
-        torch.manual_seed(0)
-        rnn, out = HysteresisMRU(2, 8, batch_first=True, alpha_surr=alpha_surr), torch.nn.Linear(8, 1)
-        optimiser = torch.optim.Adam([*rnn.parameters(), *out.parameters()], lr=0.02)
-        loss = torch.zeros(())
-        for _ in range(150):
-            x = torch.randn(64, 20, 2)
-            x[..., 1] = torch.arange(20) == 0
-            target = (x[:, 0, 0] >= 0).float()
-            h = rnn(x)[0][:, -1]
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(out(h)[:, 0], target)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-        return loss.item()
-
-    assert train(1.0) < 0.25
-    assert train(None) > 0.5
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="alpha_surr must not be negative"):
-        HysteresisMRU(2, 3, alpha_surr=-1.0)
-    with pytest.raises(ValueError, match="max_gain must be positive"):
-        HysteresisMRU(2, 3, max_gain=0.0)
-    with pytest.raises(ValueError, match="backend must be auto or one with a gradient of its own"):
-        HysteresisMRU(2, 3, backend="reference")

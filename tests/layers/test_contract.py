@@ -1,15 +1,25 @@
-"""One contract for every cell: chunks, steps, segments, padding, packing and layouts change nothing. In float64."""
+"""One contract for every layer: chunks, steps, segments, padding, packing, layouts and pickling change nothing."""
 
+import io
+import os
+import pickle
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+import multistable
 from layer_names import NAMES
+from multistable import ClockedRNN, ModelConfig, build_model
+from multistable.dynamics import simplified_brc
 from multistable.layers import Recurrent, find_layer
 
 B, T, D, N = 3, 9, 4, 6
+
 TOLERANCE = 1e-12
 
 
@@ -284,3 +294,35 @@ def test_half_precision_autocast(name):
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.dtype == p.dtype for p in cell.parameters())
     near = (output.float() - expected).abs() < 0.1 * expected.abs().clamp(min=1)
     assert near.double().mean() > 0.9  # a bistable unit may flip
+
+
+def trained_a_step(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    """A model that has been in use, with what it may keep from it, and an input."""
+    torch.manual_seed(0)
+    model = build_model(ModelConfig((name,), d_input=2, d_output=1, d_model=8, d_state=8))
+    x = torch.randn(3, 6, 2)
+    model(x)[0].sum().backward()
+    return model.eval(), x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_saved_whole(name):
+    model, x = trained_a_step(name)
+    expected, _ = model(x)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for copied in (torch.load(file, weights_only=False), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(copied(x)[0], expected)
+
+
+def test_a_fresh_process_reads_a_cell(tmp_path):
+    """As spawned processes and workers of a DataLoader do."""
+    torch.manual_seed(0)
+    cell, x = ClockedRNN(simplified_brc(0.5), 2, 3, n_clock=4), torch.randn(5, 1, 2)
+    (tmp_path / "cell").write_bytes(pickle.dumps((cell, x)))
+    code = "import pickle, sys; cell, x = pickle.load(open(sys.argv[1], 'rb')); print(cell(x)[0].flatten().tolist())"
+    env = os.environ | {"PYTHONPATH": str(Path(multistable.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "cell"], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert torch.tensor(eval(done.stdout)).equal(cell(x)[0].flatten())

@@ -13,8 +13,8 @@ def thresholds(*betas, **options):
     rnn = BMRU(1, len(betas), **options)
     with torch.no_grad():
         for layer in range(rnn.num_layers):
-            for suffix in rnn.suffixes:
-                weight, bias, _ = rnn.parameters_of(layer, suffix)
+            for reverse in rnn.directions:
+                weight, bias, _ = rnn.parameters_of(layer, reverse)
                 weight.zero_()
                 weight[: len(betas), 0] = 1.0
                 bias.copy_(torch.tensor([0.0] * len(betas) + list(betas)))
@@ -55,7 +55,7 @@ def test_gate_statistics_of_layers_and_directions():
     assert [(s.layer, s.reverse) for s in statistics] == [(0, False), (0, True), (1, False), (1, True)]
     assert str(statistics[1]).startswith("layer 0 reverse: ")
     # The first layer's first unit: 0 before its first write at |x| >= 0.5, then +-1; the second layer reads it.
-    first = rnn.run(X, 0, "", None, _steps(rnn))[0][..., 0]
+    first = rnn.scan_layer(X, 0, False, None, _steps(rnn))[0][..., 0]
     assert first.tolist() == [[0.0, 1.0, 1.0, 1.0], [0.0, 0.0, -1.0, 1.0]]
     assert statistics[2].write_rate.tolist() == [5 / 8, 0.0]
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from multistable import LRU, Hybrid
+from multistable import LRU
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_forward_equals_a_complex_loop(dtype, bias):
 
 def test_gradients_by_finite_differences():
     torch.manual_seed(0)
-    rnn = LRU(2, 3, bidirectional=True, batch_first=True, dtype=torch.float64)
+    rnn = LRU(2, 2, bidirectional=True, batch_first=True, dtype=torch.float64)
     names = list(dict(rnn.named_parameters()))
-    x, h0 = torch.randn(2, 6, 2, dtype=torch.float64), torch.randn(2, 2, 6, dtype=torch.float64)
+    x, h0 = torch.randn(2, 5, 2, dtype=torch.float64), torch.randn(2, 2, 4, dtype=torch.float64)
 
     def run(x, h0, *values):
         parameters = dict(zip(names, values, strict=True))
-        options = {"reset": torch.arange(6) == torch.tensor([[3], [9]]), "lengths": torch.tensor([6, 4])}
+        options = {"reset": torch.arange(5) == torch.tensor([[2], [9]]), "lengths": torch.tensor([5, 3])}
         return torch.func.functional_call(rnn, parameters, (x, h0), options)
 
     values = [parameter.detach().clone().requires_grad_() for parameter in rnn.parameters()]
@@ -82,19 +82,3 @@ def test_bad_rings_are_named():
         LRU(3, 4, r_min=0.9, r_max=0.5)
     with pytest.raises(ValueError, match="theta_max must be positive, got 0"):
         LRU(3, 4, theta_max=0)
-
-
-def test_hybrid_is_both_side_by_side():
-    """Positions reach the BMRU and not the LRU."""
-    torch.manual_seed(0)
-    rnn = Hybrid(7, 9, batch_first=True, position_size=3, dtype=torch.float64)
-    x = torch.randn(2, 20, 7, dtype=torch.float64)
-    output, h_n = rnn(x)
-    bistable, linear = output.split([5, 8], dim=-1)
-    assert torch.equal(bistable, rnn.bmru[0](x)[0])
-    torch.testing.assert_close(linear, rnn.lru[0](x[..., :4])[0], rtol=1e-13, atol=1e-13)
-    assert torch.equal(h_n[0], output[:, -1])
-    with pytest.raises(ValueError, match="hidden_size must be at least 2"):
-        Hybrid(3, 1)
-    with pytest.raises(ValueError, match="position_size must lie between 0 and input_size - 1, got 3"):
-        Hybrid(3, 4, position_size=3)

@@ -1,7 +1,12 @@
-"""What the cells come from: fields, their equilibria, bifurcation diagrams, and the scans over branches."""
+"""The dynamics behind the layers: fields, their equilibria, bifurcation diagrams, and the scans over branches."""
 
-from multistable.dynamics.bifurcation import BifurcationDiagram, bifurcation_diagram
-from multistable.dynamics.equilibria import ConvergenceError, Equilibria, equilibria
+from multistable.dynamics.equilibria import (
+    BifurcationDiagram,
+    ConvergenceError,
+    Equilibria,
+    bifurcation_diagram,
+    equilibria,
+)
 from multistable.dynamics.fields import FIELDS, Field, Linear, brc, damped, linear, nbrc, simplified_brc
 from multistable.dynamics.implicit import implicit
 

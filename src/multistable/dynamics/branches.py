@@ -1,21 +1,21 @@
 """The exact memory recurrent unit: which branch of stable equilibria a unit is on, for all timesteps in parallel.
 
-At step t a unit has stable equilibria ``stable_0 < stable_1 < ...`` with unstable ones between them. The limit of the
-internal clock from ``h_{t-1}`` is the stable root in whose interval between unstable roots ``h_{t-1}`` lies: the clock
-is slow, ``(1 - c) h + c f`` with a small c, and of a map that increases in h no iterate can jump over a root. Now
-``h_{t-1}`` is itself one of K values that are known without history, the stable roots of step t - 1. So step t is a
-*map* from branches to branches, all maps can be computed at once, and their composition is associative: a scan.
+At step t a unit has stable equilibria ``stable_0 < stable_1 < ...`` with unstable ones between them. The internal clock
+takes ``h_{t-1}`` to the stable root in its interval between unstable roots: the clock is slow, ``(1 - c) h + c f`` with
+a small c, and the iterates of a map that increases in h cannot jump over a root. ``h_{t-1}`` is itself one of K values
+that are known without history, the stable roots of step t - 1. So step t is a *map* from branches to branches, all maps
+can be computed at once, and their composition is associative: a scan.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from multistable.dynamics.equilibria import equilibria, search_ends
-from multistable.dynamics.fields import Field
+from multistable.dynamics.fields import Field, broadcast
 from multistable.dynamics.implicit import implicit
 from multistable.ops import latch_scan
 from multistable.ops.operators import each_example
@@ -49,35 +49,35 @@ def branch_scan(
         h0: the state before the first step, ``[B, N]``; zeros if None.
         reset: ``[B, T]`` booleans; the state is zero just before a marked step.
         max_branches: K, the most stable equilibria an element may have.
-        alpha_surr: sharpness of the surrogate gradient on the choice of branch; None for the exact gradient alone, that
-            of the value on the branch as given.
+        alpha_surr: sharpness of the surrogate gradient on the choice of branch; None for the exact gradient alone,
+            that of the value on the chosen branch.
         max_gain: bound on the gain ``1 / (1 - df/dh)`` of implicit gradients, infinite at a fold.
         n_grid: see :func:`~multistable.dynamics.equilibria`.
 
-    The surrogate: with ``credit_t[k]`` the loss, to first order, of being on branch k at step t (that of the values
-    read from there on), the comparison ``h_{t-1} >= u`` with an unstable root u between branches i and i + 1 receives
-    ``(credit_t[i + 1] - credit_t[i]) / (1 + (alpha_surr pi (h_{t-1} - u))^2)``. Credit is carried back by the branch
-    maps alone, so it neither fades nor grows while a branch is kept. Where the state flows past the place of a branch
-    that the input has abolished (at g, where ``f - h`` comes close to zero), that is a choice too: ``|f(g) - g|``
-    receives the credit of where the state went, less that of g, times the same function of ``|f(g) - g|``.
+    The surrogate: let ``credit_t[k]`` be the loss, to first order, of being on branch k at step t (through all values
+    read from then on). The comparison ``h_{t-1} >= u`` with an unstable root u between branches i and i + 1 receives
+    ``(credit_t[i + 1] - credit_t[i]) / (1 + (alpha_surr pi (h_{t-1} - u))^2)``. Only the branch maps carry credit back,
+    so it neither fades nor grows while a branch is kept. Where the state flows past the place of a branch that the
+    input has removed (at g, where ``f - h`` comes close to zero), that is a choice too: ``|f(g) - g|`` receives the
+    credit of where the state went, less that of g, times the same function of ``|f(g) - g|``.
 
-    An argument that is NaN makes a state of NaN, which lasts until a step with a single branch.
+    A NaN argument makes the state NaN until a step with a single branch.
     """
-    given = torch.broadcast_tensors(*args)
+    given = broadcast(*args)
     B, T, N = given[0].shape
     dtype = given[0].dtype
     if T == 0:
         return given[0].new_zeros(B, 0, N)
     bad = torch.stack([x.isnan() for x in given]).any(dim=0)
     args = [torch.where(bad, 0.0, x) for x in given]
-    stable, unstable = _Branches.apply(field, max_branches, n_grid, *args)
+    stable, unstable = _without_gradient(_find_branches, field, max_branches, n_grid, *args)
     start = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
     lost = _lost(bad, unstable, start, reset)
     with torch.no_grad():
         before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
         maps = (before[..., None] >= unstable.to(dtype)[..., None, :]).sum(-1)
         (composed,) = associative_scan(lambda first, then: (compose(first[0], then[0]),), (maps,))
-        branch = composed[..., :1]  # the first map is constant: whatever the branch before, the state was h0
+        branch = composed[..., :1]  # the first map is constant: its only input is h0
     h = implicit(field, stable.gather(-1, branch).squeeze(-1), *args, max_gain=max_gain)
     if alpha_surr is None or max_branches == 1:
         return _spoil(h, lost, bad, given)
@@ -86,25 +86,25 @@ def branch_scan(
     u = implicit(field, torch.where(exists, unstable, 0.0).to(dtype), *columns, max_gain=max_gain)
     before = _before(h, start, reset)
     margin = torch.where(exists, before[..., None] - u, math.inf)
-    (ghost,) = _Ghosts.apply(field, n_grid, before.detach(), h.detach(), *args)
+    (ghost,) = _without_gradient(_find_ghosts, field, n_grid, before.detach(), h.detach(), *args)
     passed = torch.where(ghost == h, math.inf, (h - before).detach().sign() * (field(ghost, *args) - ghost))
     later = torch.cat([unstable[:, 1:], torch.full_like(unstable[:, :1], math.inf)], dim=1).to(dtype)
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
-    h = h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
+    h = h + cast(Any, _Choice).apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
     return _spoil(h, lost, bad, given)
 
 
 @torch.no_grad()
 def _lost(bad: Tensor, unstable: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
-    """Where the state is NaN, ``[B, T, N]``: from a step whose arguments are, or from such a start, until a step with
-    one branch, which does not ask where the state was."""
+    """Where the state is NaN, ``[B, T, N]``: from a NaN argument or start until a step with one branch, which does not
+    depend on the previous state."""
     write = bad | ~unstable.isfinite().any(-1)
     return latch_scan(write, bad.to(start.dtype), start.isnan().to(start.dtype), reset=reset) != 0
 
 
 def _spoil(h: Tensor, lost: Tensor, bad: Tensor, args: Sequence[Tensor]) -> Tensor:
-    """``h`` with NaN where it is lost, in the gradients too: products with 1 and NaN (``torch.where`` would give the
-    arguments that are NaN none)."""
+    """``h`` with NaN where it is lost, in the gradients too: by products with 1 and NaN, because ``torch.where`` would
+    give NaN arguments no gradient."""
     h = h + torch.where(bad, torch.stack([*args]).sum(dim=0), 0.0)
     return h * torch.where(lost, math.nan, 1.0).to(h.dtype)
 
@@ -120,8 +120,8 @@ def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reve
     ``combine(first, then)`` must be associative. With ``reverse`` the prefixes grow from the end: ``then`` is earlier.
     """
     if reverse:
-        turned = tuple(x.flip(1) for x in elements)
-        return tuple(x.flip(1) for x in associative_scan(combine, turned))  # type: ignore[return-value]
+        turned = associative_scan(combine, tuple(x.flip(1) for x in elements))
+        return cast(Element, tuple(x.flip(1) for x in turned))
     T = elements[0].shape[1]
     if T == 1:
         return elements
@@ -132,11 +132,11 @@ def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reve
     result = tuple(torch.empty_like(x) for x in elements)
     for out, x, at_odd, at_even in zip(result, elements, odd, even, strict=True):
         out[:, 0], out[:, 1::2], out[:, 2::2] = x[:, 0], at_odd, at_even
-    return result  # type: ignore[return-value]
+    return cast(Element, result)
 
 
-def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tuple[Tensor, Tensor]:
-    """Stable roots ``[B, T, N, K]``, the last repeated, and unstable ones ``[B, T, N, K - 1]``, then infinity."""
+def _find_branches(field: Field, K: int, n_grid: int, *args: Tensor) -> tuple[Tensor, ...]:
+    """Stable roots ``[B, T, N, K]``, padded with the last, and unstable ones ``[B, T, N, K - 1]``, with infinity."""
     h = _from_stable_to_stable(field, equilibria(field, *args, n_grid=n_grid).h, [x.double() for x in args], n_grid)
     if h.shape[-1] > 2 * K - 1:
         raise ValueError(f"field has {(h.shape[-1] + 1) // 2} stable branches, max_branches is {K}")
@@ -147,8 +147,8 @@ def _branches(field: Field, args: Sequence[Tensor], K: int, n_grid: int) -> tupl
 
 
 def _from_stable_to_stable(field: Field, h: Tensor, args: Sequence[Tensor], n_grid: int) -> Tensor:
-    """Rows of equilibria ``[..., R]``, less an unstable one at either end, which can only lie on a bound: the growth
-    ``h + x h (1 - h)`` on (0, 1) has one at 0. Where the flow leaves the bounds there is nothing to choose from."""
+    """Rows of equilibria ``[..., R]`` without an unstable one at either end, which can only lie on a bound: the growth
+    ``h + x h (1 - h)`` on (0, 1) has one at 0. Raise if the flow leaves the bounds."""
 
     def excess(at: float) -> Tensor:
         return field(torch.full_like(args[0], at), *args) - at
@@ -165,7 +165,7 @@ def _from_stable_to_stable(field: Field, h: Tensor, args: Sequence[Tensor], n_gr
 
 
 def _before(x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
-    """Of ``[B, T, N, ...]``, the entries one step earlier: ``start`` at first, zero after a reset."""
+    """The entries of ``[B, T, N, ...]`` one step earlier: ``start`` at first, zero after a reset."""
     before = torch.cat([start[:, None], x[:, :-1]], dim=1)
     if reset is None:
         return before
@@ -173,51 +173,42 @@ def _before(x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def _ghosts(field: Field, args: Sequence[Tensor], before: Tensor, after: Tensor, n_grid: int) -> Tensor:
-    """Where the flow from ``before`` to ``after`` is slowest in passing; ``after`` where it never slows down."""
+def _find_ghosts(field: Field, n_grid: int, before: Tensor, after: Tensor, *args: Tensor) -> tuple[Tensor, ...]:
+    """Where the flow from ``before`` to ``after`` is slowest on its way; ``after`` where it never slows down."""
     lo, hi = field.bounds
     grid = torch.linspace(lo, hi, n_grid + 1, dtype=after.dtype, device=after.device)
-    found = []
-    flat = [x.reshape(-1, 1).split(_CHUNK) for x in (before, after, *args)]
-    for start, end, *columns in zip(*flat, strict=True):
+    ghosts: list[Tensor] = []
+    flat = [x.reshape(-1, 1) for x in (before, after, *args)]
+    for i in range(0, max(1, len(flat[0])), _CHUNK):
+        start, end, *columns = (x[i : i + _CHUNK] for x in flat)
         speed = (field(grid, *columns) - grid).abs()
         inside = (grid > torch.minimum(start, end)) & (grid < torch.maximum(start, end))
         slow = (speed[:, 1:-1] <= speed[:, :-2]) & (speed[:, 1:-1] <= speed[:, 2:]) & inside[:, :-2] & inside[:, 2:]
         least, place = torch.where(slow, speed[:, 1:-1], math.inf).min(dim=1)
-        found.append(torch.where(least.isfinite(), grid[place + 1], end[:, 0]))
-    return torch.cat(found).reshape(after.shape)
+        ghosts.append(torch.where(least.isfinite(), grid[place + 1], end[:, 0]))
+    return (torch.cat(ghosts).reshape(after.shape),)
 
 
-class _Found(torch.autograd.Function):
-    """What is looked for element by element, without a gradient; ``vmap`` must not look into it."""
+class _Search(torch.autograd.Function):
+    """Call a function that has no gradient. ``vmap`` cannot trace it, so it is called once per example."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    def forward(function: Callable[..., tuple[Tensor, ...]], *args: Any) -> tuple[Tensor, ...]:
+        return function(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
         return None
 
-
-class _Branches(_Found):
-    """:func:`_branches`."""
-
-    @staticmethod
-    def forward(field: Field, K: int, n_grid: int, *args: Tensor) -> tuple[Tensor, Tensor]:
-        return _branches(field, args, K, n_grid)
-
-    vmap = staticmethod(each_example(lambda *args: _Branches.apply(*args)))
+    vmap = staticmethod(each_example(lambda *args: _without_gradient(*args)))
 
 
-class _Ghosts(_Found):
-    """:func:`_ghosts`."""
-
-    @staticmethod
-    def forward(field: Field, n_grid: int, before: Tensor, after: Tensor, *args: Tensor) -> tuple[Tensor]:
-        return (_ghosts(field, args, before, after, n_grid),)
-
-    vmap = staticmethod(each_example(lambda *args: _Ghosts.apply(*args)))
+def _without_gradient(function: Callable[..., tuple[Tensor, ...]], *args: Any) -> tuple[Tensor, ...]:
+    return cast(Any, _Search).apply(function, *args)
 
 
 class _Choice(torch.autograd.Function):
@@ -239,7 +230,7 @@ class _Choice(torch.autograd.Function):
         return torch.zeros_like(stable[..., 0])
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.alpha_surr = inputs
         ctx.save_for_backward(*tensors)
 

@@ -1,23 +1,31 @@
-"""All equilibria ``h = f(h, ...)`` of a field, element by element.
+"""All equilibria ``h = f(h, ...)`` of a field, element by element, and bifurcation diagrams.
 
-``F(h) = f(h) - h`` is evaluated on a grid and at its *turns*, the extrema where df/dh = 1, so that a pair of roots is
-not missed because it is closer than the grid is fine. Turns come from the field where it knows them, else from the
-grid: there is one where F turns towards zero between two grid points, and two where ``df/dh`` peaks beyond 1 there.
-Between turns F is monotone, and each change of its sign is a bracket, in which Newton's method with bisection as a
-safeguard polishes the root. Everything is computed in float64, and every root's residual is looked at.
+``F(h) = f(h) - h`` is evaluated on a grid and at its *turns*, the extrema where df/dh = 1, so that pairs of roots
+closer than the grid spacing are found too. A field may supply its turns; otherwise they are searched for on the grid:
+there is one where F turns towards zero between two grid points, and two where ``df/dh`` peaks beyond 1 there. Between
+turns F is monotone, and each change of its sign is a bracket, in which Newton's method with bisection as a safeguard
+polishes the root. Everything is computed in float64, and every root's residual is checked.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from multistable.dynamics.fields import Field, check_field
+from multistable.dynamics.fields import Field, broadcast, check_field
 from multistable.ops.checks import check_sizes
 
-__all__ = ["ConvergenceError", "Equilibria", "equilibria", "search_ends"]
+__all__ = [
+    "BifurcationDiagram",
+    "ConvergenceError",
+    "Equilibria",
+    "bifurcation_diagram",
+    "equilibria",
+    "search_ends",
+]
 
 _CHUNK = 1 << 15  # elements at a time: 17 MB for each float64 tensor of 64 grid points
 _TOUCH = 8 * torch.finfo(torch.float64).eps  # of F or df/dh - 1: an extremum this close to zero touches it
@@ -32,7 +40,7 @@ class Equilibria:
     """Equilibria of a field for each element of a shape ``[...]``, in rising order along the last axis ``R``.
 
     Rows with fewer than R roots end in NaN (``False`` in the flags). Going up, stable and unstable roots alternate
-    where the field's bounds hold; of a pair that has just merged (a fold, to rounding) neither is listed.
+    where the field's bounds hold. A pair that has just merged (a fold, to rounding) is not listed.
     """
 
     h: Tensor
@@ -67,7 +75,7 @@ def equilibria(
         n_grid: cells of the grid. Without ``field.turns``, roots are missed only where ``df/dh`` has a peak that is
             narrower than a cell.
         tol: the largest residual ``|f(h) - h|`` of a converged root.
-        strict: raise :class:`ConvergenceError` if a root did not converge, instead of saying so in ``converged``.
+        strict: raise :class:`ConvergenceError` if a root did not converge, instead of flagging it in ``converged``.
 
     >>> from multistable.dynamics import simplified_brc
     >>> found = equilibria(simplified_brc(), torch.tensor([0.0, 2.0]), 1.5)
@@ -85,7 +93,7 @@ def equilibria(
     if len(args) != len(names):
         raise ValueError(f"args must be the field's drives and constants, {', '.join(names)}, got {len(args)}")
     device = next((x.device for x in args if isinstance(x, Tensor)), None)
-    full = torch.broadcast_tensors(*(torch.as_tensor(x, dtype=torch.float64, device=device) for x in args))
+    full = broadcast(*(torch.as_tensor(x, dtype=torch.float64, device=device) for x in args))
     flat = [x.reshape(-1) for x in full]
     grid = torch.linspace(*search_ends((lo, hi), n_grid), n_grid + 2, dtype=torch.float64, device=flat[0].device)
     parts = [_roots(field, [x[i : i + _CHUNK] for x in flat], grid) for i in range(0, len(flat[0]), _CHUNK)]
@@ -99,6 +107,43 @@ def equilibria(
     return found
 
 
+@dataclass(frozen=True)
+class BifurcationDiagram:
+    """Equilibria along one drive, as rows ``[X, R]`` padded with NaN: ``x`` repeated, ``h`` and ``stable``."""
+
+    x: Tensor
+    h: Tensor
+    stable: Tensor
+
+    @property
+    def regimes(self) -> list[tuple[float, float, int]]:
+        """Intervals of x, first to last sample, with the number of stable equilibria in each."""
+        counts: list[int] = cast(Any, self.stable.sum(dim=1)).tolist()
+        starts = [0] + [i for i in range(1, len(counts)) if counts[i] != counts[i - 1]]
+        ends = [i - 1 for i in starts[1:]] + [len(counts) - 1]
+        xs: list[float] = cast(Any, self.x[:, 0]).tolist()
+        return [(xs[i], xs[j], counts[i]) for i, j in zip(starts, ends, strict=True)]
+
+
+def bifurcation_diagram(field: Field, xs: Tensor, *args: Tensor | float, n_grid: int = 256) -> BifurcationDiagram:
+    """Equilibria of ``field`` for each value of its first drive in ``xs [X]``, the other arguments held at ``args``.
+
+    >>> from multistable.dynamics import simplified_brc
+    >>> diagram = bifurcation_diagram(simplified_brc(), torch.linspace(-2, 2, 401), 1.5)
+    >>> [(round(a, 2), round(b, 2), n) for a, b, n in diagram.regimes]     # folds at x = -0.905 and 0.905
+    [(-2.0, -0.91, 1), (-0.9, 0.9, 2), (0.91, 2.0, 1)]
+    """
+    _check_line(xs)
+    found = equilibria(field, xs, *args, n_grid=n_grid)
+    return BifurcationDiagram(xs.double()[:, None].expand_as(found.h), found.h, found.stable)
+
+
+def _check_line(xs: object) -> None:
+    if not isinstance(xs, Tensor) or xs.ndim != 1 or not len(xs):
+        got = f"shape {list(xs.shape)}" if isinstance(xs, Tensor) else type(xs).__name__
+        raise ValueError(f"xs must be a line of values, [X], got {got}")
+
+
 def search_ends(bounds: tuple[float, float], n_grid: int) -> tuple[float, float]:
     """Ends of the grid, a little outside: a root may lie on the bound itself, as tanh(20) = 1 does in float64."""
     lo, hi = bounds
@@ -107,7 +152,7 @@ def search_ends(bounds: tuple[float, float], n_grid: int) -> tuple[float, float]
 
 
 def _roots(field: Field, args: list[Tensor], grid: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a chunk of E elements: which element each root belongs to, and the root."""
+    """The roots of a chunk of E elements: the element that each belongs to, and its value."""
     columns = [x[:, None] for x in args]
     excess = field(grid, *columns) - grid  # F [E, M]
     slope = field.slope(grid.expand_as(excess), *columns)
@@ -148,8 +193,8 @@ def _dips(grid: Tensor, positive: Tensor, rising: Tensor) -> tuple[Tensor, Tenso
 def _peaks(field: Field, args: list[Tensor], grid: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Places between grid points where df/dh, below 1 at all of them, rises above 1, or the reverse: two turns each.
 
-    Element, grid point before, place and grid point after. A parabola rises above its highest sample by at most a
-    quarter of the larger step beside it; peaks are looked at if the whole step could take them beyond 1.
+    Returns element, grid point before, place and grid point after. A parabola rises above its highest sample by at most
+    a quarter of the larger step beside it; a peak is examined if the whole step could take it beyond 1.
     """
     distance = torch.nn.functional.pad((slope - 1)[None], (1, 1), mode="replicate")[0]
     left, middle, right = distance[:, :-2], distance[:, 1:-1], distance[:, 2:]
@@ -165,7 +210,7 @@ def _peaks(field: Field, args: list[Tensor], grid: Tensor, slope: Tensor) -> tup
 
 
 def _lowest(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
-    """Where a function with one minimum between ``low`` and ``high`` has it, to 1e-8 of it: golden section."""
+    """The place of the only minimum between ``low`` and ``high``, to 1e-8 of the interval, by golden section."""
     ratio = 0.5 * (math.sqrt(5) - 1)
     a, b = high - ratio * (high - low), low + ratio * (high - low)
     at_a, at_b = function(a), function(b)
@@ -180,7 +225,7 @@ def _lowest(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> 
 
 
 def _bisect(upper: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
-    """Where a condition that is false at ``low`` and true at ``high`` becomes true; 60 halvings reach float64."""
+    """The place where a condition, false at ``low``, becomes true, as at ``high``; 60 halvings reach float64."""
     for _ in range(60 if len(low) else 0):
         middle = 0.5 * (low + high)
         true = upper(middle)
@@ -215,7 +260,7 @@ def _newton(
 
 
 def _rows(owner: Tensor, value: Tensor, E: int, fill: float) -> Tensor:
-    """Values, each of one of E elements, as rows ``[E, R]`` that end in ``fill``; within a row in the given order."""
+    """Gather values by the element that owns each into rows ``[E, R]``, in the given order, padded with ``fill``."""
     count = torch.bincount(owner, minlength=E)
     order = torch.argsort(owner, stable=True)
     owner, value = owner[order], value[order]
@@ -228,7 +273,7 @@ def _rows(owner: Tensor, value: Tensor, E: int, fill: float) -> Tensor:
 def _assemble(
     parts: list[tuple[Tensor, Tensor]], field: Field, flat: list[Tensor], shape: torch.Size, tol: float
 ) -> Equilibria:
-    """From lists of roots to rows ``[..., R]``, padded with NaN, with slopes, residuals and flags."""
+    """Turn lists of roots into rows ``[..., R]``, padded with NaN, with slopes, residuals and flags."""
     owner = torch.cat([flat[0].new_empty(0, dtype=torch.long), *(part[0] + i * _CHUNK for i, part in enumerate(parts))])
     root = torch.cat([flat[0].new_empty(0), *(part[1] for part in parts)])
     here = [x[owner] for x in flat]

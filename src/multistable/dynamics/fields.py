@@ -6,7 +6,7 @@
     linear           a h + x
     Field(function)  anything else; the slope in h comes from autograd
 
-A field is a plain function of the state, of its *drives* (which change in time: the cells make them from the input by a
+A field is a plain function of the state, of its *drives* (which change in time: layers make them from the input by a
 linear map) and of its *constants* (one learnable number per unit). All are tensors that broadcast against each other.
 """
 
@@ -15,27 +15,39 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-__all__ = ["FIELDS", "Field", "Linear", "brc", "damped", "linear", "nbrc", "simplified_brc"]
+__all__ = [
+    "FIELDS",
+    "Field",
+    "Linear",
+    "brc",
+    "broadcast",
+    "check_field",
+    "damped",
+    "linear",
+    "nbrc",
+    "simplified_brc",
+]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Field:
     """A map ``f(h, *drives, *constants)``, pointwise unless ``coupled``.
 
     Args:
-        function: ``f``, written with torch operations. A cell can be pickled if its functions can (no lambdas).
+        function: ``f``, written with torch operations. A layer can be pickled if its functions can (no lambdas).
         constants: learnable numbers per unit, the last arguments of ``function``: name -> initial value.
-        drives: arguments between h and the constants, name -> what a cell adds to its initial bias. Default: 0 each.
+        drives: arguments between h and the constants, name -> offset of its initial bias in a layer. Default: 0 each.
         bounds: an interval that ``f`` maps into itself, so that it holds all equilibria. Default: ``(-1, 1)``
         derivative: ``df/dh`` with the arguments of ``function``. Default: by autograd.
-        turns: of the drives and constants ``[...]``, every h at which ``df/dh = 1``, ``[..., M]``, NaN where there are
-            fewer than M. With it no equilibrium is ever missed. Default: looked for on a grid.
-        coupled: the constants are matrices ``[N, N]`` and a unit sees the others. Such a field can be clocked, but has
-            no equilibria unit by unit.
+        turns: from the drives and constants ``[...]``, every h at which ``df/dh = 1``, ``[..., M]``, padded with NaN.
+            With it no equilibrium is ever missed. Default: search a grid.
+        coupled: the constants are matrices ``[N, N]`` and each unit reads the others. Such a field can be clocked, but
+            has no equilibria unit by unit.
 
     >>> cubic = Field(lambda h, x: h + 0.1 * (x + h - h**3), bounds=(-3, 3))
     >>> cubic(torch.tensor(1.0), torch.tensor(0.0)), cubic.slope(torch.tensor(1.0), torch.tensor(0.0))
@@ -43,8 +55,8 @@ class Field:
     """
 
     function: Callable[..., Tensor]
-    constants: Mapping[str, float] = field(default_factory=dict)
-    drives: Mapping[str, float] = field(default_factory=dict)
+    constants: Mapping[str, float] = field(default_factory=dict[str, float])
+    drives: Mapping[str, float] = field(default_factory=dict[str, float])
     bounds: tuple[float, float] = (-1.0, 1.0)
     derivative: Callable[..., Tensor] | None = None
     turns: Callable[..., Tensor] | None = None
@@ -62,6 +74,11 @@ class Field:
         if not self.bounds[0] < self.bounds[1]:
             raise ValueError(f"bounds must be an interval (lower, upper), got {self.bounds}")
 
+    def __repr__(self) -> str:
+        """The name of its function and the initial values of its constants: ``Linear(_linear, a=0.9)``."""
+        constants = [f"{name}={value!r}" for name, value in self.constants.items()]
+        return f"{type(self).__name__}({', '.join([_name(self.function), *constants])})"
+
     def __call__(self, h: Tensor, *args: Tensor) -> Tensor:
         return self.function(h, *args)
 
@@ -69,16 +86,31 @@ class Field:
         """``df/dh``, without a gradient of its own."""
         if self.derivative is not None:
             return self.derivative(h, *args).detach()
-        shape = torch.broadcast_shapes(h.shape, *(x.shape for x in args))
-        if torch._C._are_functorch_transforms_active():  # which know no gradient but their own
-            return torch.func.grad(lambda h: self.function(h, *args).sum())(h.detach().expand(shape)).detach()
+        shape = broadcast(h, *args)[0].shape
+
+        def total(h: Tensor) -> Tensor:
+            return self.function(h, *args).sum()
+
+        if torch._C._are_functorch_transforms_active():  # pyright: ignore[reportPrivateUsage]
+            return torch.func.grad(total)(h.detach().expand(shape)).detach()  # they allow no other gradient
         with torch.inference_mode(False), torch.enable_grad():
             h = h.detach().expand(shape).clone().requires_grad_()
-            args = tuple(x.clone() if x.is_inference() else x.detach() for x in args)  # autograd saves no such tensor
-            return torch.autograd.grad(self.function(h, *args).sum(), h)[0]
+            args = tuple(x.clone() if x.is_inference() else x.detach() for x in args)  # autograd cannot save these
+            return torch.autograd.grad(total(h), h)[0]
 
 
-@dataclass(frozen=True)
+def _name(function: Any) -> str:
+    if isinstance(function, partial):
+        return f"partial({', '.join([_name(cast(Any, function).func), *map(repr, function.args)])})"
+    return getattr(function, "__name__", repr(function))
+
+
+def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """``torch.broadcast_tensors``, with types."""
+    return tuple(cast(Any, torch).broadcast_tensors(*tensors))
+
+
+@dataclass(frozen=True, repr=False)
 class Linear(Field):
     """``f(h, x) = a h + x``: any number of iterations, and their limit, in closed form."""
 
@@ -86,7 +118,7 @@ class Linear(Field):
     def iterated(n: Tensor | float, a: Tensor) -> tuple[Tensor, Tensor]:
         """``(p, q)`` such that n iterations from h give ``p h + q x``: ``a^n`` and ``1 + a + ... + a^(n-1)``.
 
-        In the limit these are 0 and ``1 / (1 - a)`` for \\|a\\| < 1. There is none otherwise, and q is NaN.
+        In the limit these are 0 and ``1 / (1 - a)`` for \\|a\\| < 1. Otherwise there is no limit, and q is NaN.
         """
         if not isinstance(n, Tensor) and n == math.inf:
             return torch.zeros_like(a), torch.where(a.abs() < 1, 1 / (1 - a), math.nan)
@@ -98,15 +130,15 @@ class Linear(Field):
         return p, torch.where(gap == 0, at_one, rest / safe)
 
 
-# What fields compute stands at the top level of this file, where pickle finds it by name, so that cells with fields can
-# be saved whole and sent to other processes. Numbers that a field fixes come first, and `partial` fills them in.
+# The functions of fields are at the top level of this file, where pickle finds them by name, so that layers with fields
+# can be saved whole and sent to other processes. Numbers that a field fixes come first; `partial` fills them in.
 
 
 def simplified_brc(c: float = 1.0) -> Field:
     """``(1 - c) h + c tanh(x + (beta + 1) h)``: bistable around x = 0 if beta > 0, monostable if not.
 
-    ``c`` only damps: the equilibria are those of ``h = tanh(x + (beta + 1) h)``. Cells start with 1 added to the bias
-    of beta, so that their units begin bistable.
+    ``c`` only damps: the equilibria are those of ``h = tanh(x + (beta + 1) h)``. Layers add 1 to the initial bias of
+    beta, so that their units start bistable.
     """
     if not 0 < c <= 1:
         raise ValueError(f"c must be positive and at most 1, got {c!r}")
@@ -175,7 +207,7 @@ def damped(field: Field, c: float) -> Field:
     if not 0 < c <= 1:
         raise ValueError(f"c must be positive and at most 1, got {c!r}")
     function = partial(_damped, field, c)
-    function.__signature__ = inspect.signature(field.function)  # type: ignore[attr-defined]
+    cast(Any, function).__signature__ = inspect.signature(field.function)
     return replace(field, function=function, derivative=partial(_damped_slope, field, c))
 
 
@@ -193,4 +225,4 @@ FIELDS: dict[str, Callable[[], Field]] = {
     "nbrc": nbrc,
     "linear": linear,
 }
-"""Fields by name, for cells given by name (``clocked:brc:4``). Add your own before you build or load a model."""
+"""Fields by name, for layers given by name (``clocked:brc:4``). Add your own before you build or load a model."""

@@ -15,8 +15,8 @@ def implicit(field: Field, h: Tensor, *args: Tensor, max_gain: float = math.inf)
 
         h = f(h, args)    =>    dh/dargs = gain * df/dargs,    gain = 1 / (1 - df/dh)
 
-    At a fold ``df/dh = 1`` and the gain is infinite: it is cut to ``[-max_gain, max_gain]``. An unstable root has a
-    negative gain. The value is ``h`` to the last bit.
+    At a fold ``df/dh = 1`` and the gain is infinite: it is clamped to ``[-max_gain, max_gain]``. An unstable root has a
+    negative gain. The value is exactly ``h``.
     """
     slope = field.slope(h.detach(), *args)
     bound = min(max_gain, torch.finfo(slope.dtype).max)  # finite, because inf * 0 is NaN

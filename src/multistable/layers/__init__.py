@@ -1,4 +1,4 @@
-"""Cells: the recurrence with its input projection."""
+"""Layers: a recurrence with its input projection, called like ``torch.nn.GRU``."""
 
 from multistable.layers.base import Recurrent
 from multistable.layers.bmru import BMRU, BMRUCell

@@ -1,33 +1,27 @@
 """The interface of ``torch.nn.GRU`` around any recurrence: layers, directions, layouts, dropout, single steps."""
 
+import inspect
 import math
 import warnings
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from multistable.layers import sequences
+from multistable.layers.sequences import Steps, as_tensor, check_input, check_state
 from multistable.ops.checks import check_sizes
 from multistable.ops.dispatch import check_name
 
-__all__ = ["Part", "Recurrent", "reset_linear"]
-
-
-def reset_linear(weight: Tensor, bias: Tensor | None) -> None:
-    """``nn.Linear``'s initialisation of ``weight [.., D]`` and bias: uniform between -1 / sqrt(D) and 1 / sqrt(D)."""
-    bound = 1 / math.sqrt(weight.shape[1])
-    nn.init.uniform_(weight, -bound, bound)
-    if bias is not None:
-        nn.init.uniform_(bias, -bound, bound)
+__all__ = ["Part", "Recurrent", "changed_arguments", "init_linear"]
 
 
 class Part(NamedTuple):
-    """A stretch of a cell's features that has a read-out matrix of its own: the cell it comes from and its size.
+    """A range of a layer's features with its own read-out matrix: the kind of unit it comes from and its size.
 
-    ``pairs`` says that the features are complex numbers, first all real parts and then all imaginary ones.
+    With ``pairs`` the features are complex numbers, first all real parts and then all imaginary ones.
     """
 
     name: str
@@ -36,27 +30,25 @@ class Part(NamedTuple):
 
 
 class Recurrent(nn.Module):
-    """A multi-layer recurrent cell with the constructor and the call contract of :class:`torch.nn.GRU`.
+    """A multi-layer recurrent network with the constructor and the call contract of :class:`torch.nn.GRU`.
 
-    A cell is made by saying how one layer and direction works::
+    A subclass defines one layer in one direction::
 
-        make_layer(layer, suffix, width, empty)   registers its parameters; width is that of its input
-        reset_layer(layer, suffix)                initialises them
-        run(x, layer, suffix, h0, steps)          a sequence in the layout of the input -> features, last state [B, S]
-        advance(x, layer, h)                      one timestep, x [..., D] and h [..., S] -> features [..., F], state
+        parameter_shapes(width)                    name -> shape of its parameters; width is that of its input
+        init_layer(layer, reverse)                 initialises them
+        scan_layer(x, layer, reverse, h0, steps)   a sequence in the layout of the input -> features, last state [B, S]
+        step_layer(x, layer, h)                    one timestep, x [..., D] and h [..., S] -> features [..., F], state
 
-    ``suffix`` is ``""``, or ``"_reverse"`` for the direction that reads backwards. The features are the first F
-    entries of the state, and for most cells all of them.
+    and calls :meth:`create_parameters` at the end of its constructor. The features are the first F entries of the
+    state, and for most layers all of them. Constructor arguments are stored under their own names, for ``repr``.
     """
 
     takes_position: ClassVar[bool] = False
-    """Whether a position encoding helps this cell: blocks then add one to its input."""
+    """Whether a position encoding helps this layer: blocks then append one to its input."""
     parallel: ClassVar[bool] = False
     """Whether all timesteps are computed at once. ``torch.compile`` would unroll a loop over them: 0.1 s per step."""
     has_skip: ClassVar[bool] = False
-    """Whether the cell's read-out includes a multiple of its input, ``skip * x``."""
-    options: ClassVar[dict[str, Any]] = {}
-    """The cell's own keyword arguments and their defaults, for ``repr``."""
+    """Whether the layer's read-out includes a multiple of its input, ``skip * x``."""
 
     def __init__(
         self,
@@ -72,11 +64,8 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
-        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
-            raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
-        for name, value in {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}.items():
-            if not isinstance(value, bool):
-                raise TypeError(f"{name} must be True or False, got {value!r}")
+        _check_flags(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
+        _check_dropout(dropout)
         if dropout > 0 and num_layers == 1:
             warnings.warn(f"dropout={dropout} does nothing with num_layers=1: it acts between layers", stacklevel=3)
         check_name(backend)
@@ -88,7 +77,8 @@ class Recurrent(nn.Module):
         self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.backend = backend
-        self.suffixes = ("", "_reverse") if bidirectional else ("",)
+        self.directions = (False, True) if bidirectional else (False,)  # reverse or not
+        self.parameter_names: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -97,39 +87,42 @@ class Recurrent(nn.Module):
 
     @property  # not cached: in Python 3.11 that takes a lock, on which torch.compile breaks the graph
     def feature_size(self) -> int:
-        """F, the features of one direction."""
+        """F, the number of features of one direction."""
         return sum(part.size for part in self.parts)
 
     @property
     def state_size(self) -> int:
-        """S, the numbers that one direction carries from step to step."""
+        """S, how many numbers one direction carries from step to step."""
         return self.feature_size
 
-    def make_layers(self, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
-        """Register and initialise the parameters: the last thing a cell's constructor does."""
+    def width(self, layer: int) -> int:
+        """The number of features that ``layer`` reads."""
+        return self.input_size if layer == 0 else self.feature_size * len(self.directions)
+
+    def create_parameters(self, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+        """Register and initialise the parameters, with the names of ``nn.GRU``: ``weight_ih_l0_reverse``."""
         for layer in range(self.num_layers):
-            width = self.input_size if layer == 0 else self.feature_size * len(self.suffixes)
-            for suffix in self.suffixes:
-                self.make_layer(layer, suffix, width, {"device": device, "dtype": dtype})
+            shapes = self.parameter_shapes(self.width(layer))
+            self.parameter_names = tuple(shapes)
+            for reverse in self.directions:
+                for name, shape in shapes.items():
+                    used = self.bias or name != "bias_ih"
+                    parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if used else None
+                    self.register_parameter(f"{name}_l{layer}{'_reverse' if reverse else ''}", parameter)
         self.reset_parameters()
 
-    def register(self, name: str, layer: int, suffix: str, shape: tuple[int, ...], empty: dict[str, Any]) -> None:
-        """A parameter of one layer and direction, named as in ``nn.GRU``: ``name_l0``, ``name_l0_reverse``."""
-        self.register_parameter(f"{name}_l{layer}{suffix}", nn.Parameter(torch.empty(shape, **empty)))
-
-    def parameter(self, name: str, layer: int, suffix: str) -> Tensor:
-        return getattr(self, f"{name}_l{layer}{suffix}")
-
-    def bias_of(self, layer: int, suffix: str) -> Tensor | None:
-        return self.parameter("bias_ih", layer, suffix) if self.bias else None
+    def parameters_of(self, layer: int, reverse: bool = False) -> list[Any]:
+        """The tensors of one layer and direction in the order of :meth:`parameter_shapes`; None for a missing bias."""
+        suffix = f"_l{layer}{'_reverse' if reverse else ''}"
+        return [getattr(self, name + suffix) for name in self.parameter_names]
 
     def reset_parameters(self) -> None:
         for layer in range(self.num_layers):
-            for suffix in self.suffixes:
-                self.reset_layer(layer, suffix)
+            for reverse in self.directions:
+                self.init_layer(layer, reverse)
 
     def flatten_parameters(self) -> None:
-        """Nothing to flatten; here because code written for ``nn.GRU`` calls it."""
+        """Do nothing; code written for ``nn.GRU`` calls it."""
 
     def forward(
         self,
@@ -140,32 +133,70 @@ class Recurrent(nn.Module):
         lengths: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
         """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``."""
-        if hx is not None and not isinstance(hx, Tensor):
-            raise TypeError(f"hx must be one tensor, got {type(hx).__name__}")
         if isinstance(input, PackedSequence):
-            return sequences.run_packed(self, input, hx, reset, lengths)
-        sequences.check_input(self, "input", input)
+            return self._forward_packed(input, hx, reset, lengths)
+        check_input(self, "input", input)
         if input.ndim == 2:
-            return sequences.run_unbatched(self, input, hx, reset, lengths)
-        return self.run_batch(input, hx, reset, lengths)
-
-    def run_batch(
-        self, input: Tensor, hx: Tensor | None, reset: Tensor | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """:meth:`forward` of a padded batch; packed and unbatched input come here too, past the module's hooks."""
-        steps = sequences.Steps.of(input, self.batch_first, reset, lengths)
-        h0 = sequences.initial_states(self, input, steps.B, hx)
-        x, last = steps.zero_padding(input), []  # a NaN in it would reach the gradient of the weights, as 0 * NaN
+            return self._forward_unbatched(input, hx, reset, lengths)
+        steps = Steps.of(input, self.batch_first, reset, lengths)
+        h0 = self.initial_states(input, steps.B, hx)
+        x = steps.zero_padding(input)  # a NaN in it would reach the gradient of the weights, as 0 * NaN
+        h_n: list[Tensor] = []
         for layer in range(self.num_layers):
             if layer > 0 and self.dropout > 0:
                 x = F.dropout(x, self.dropout, self.training)
-            outputs = []
-            for direction, suffix in enumerate(self.suffixes):
-                h, h_last = self.run(x, layer, suffix, h0[layer * len(self.suffixes) + direction], steps)
+            outputs: list[Tensor] = []
+            for reverse in self.directions:
+                h, h_last = self.scan_layer(x, layer, reverse, h0[len(h_n)], steps)
                 outputs.append(h)
-                last.append(h_last)
+                h_n.append(h_last)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        return steps.zero_padding(x), torch.stack(last)
+        return steps.zero_padding(x), torch.stack(h_n)
+
+    def _forward_unbatched(
+        self, x: Tensor, hx: Tensor | None, reset: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """One sequence ``[T, D]``, as a batch of one."""
+        if lengths is not None:
+            raise ValueError("lengths needs batched input: an unbatched sequence can be cut instead")
+        if isinstance(hx, Tensor):
+            if hx.ndim != 2:
+                raise ValueError(f"hx must have 2 dimensions for unbatched input, got {hx.ndim}")
+            hx = hx.unsqueeze(1)
+        axis = 0 if self.batch_first else 1
+        reset = None if reset is None else as_tensor("reset", reset).unsqueeze(axis)
+        output, h_n = self.forward(x.unsqueeze(axis), hx, reset=reset)  # not __call__: hooks have seen this call
+        return output.squeeze(axis), h_n.squeeze(1)
+
+    def _forward_packed(
+        self, packed: PackedSequence, hx: Tensor | None, reset: Tensor | None, lengths: Tensor | None
+    ) -> tuple[PackedSequence, Tensor]:
+        """A packed batch, as a padded one. ``hx`` and ``h_n`` are in the caller's order of sequences."""
+        if reset is not None or lengths is not None:
+            raise ValueError("reset and lengths go with padded input: a PackedSequence has its own lengths")
+        data, batch_sizes, sorted_indices, unsorted_indices = packed
+        check_input(self, "input", data)
+        if data.ndim != 2:
+            shape = ", ".join(["T", *map(str, data.shape[1:])])
+            raise ValueError(f"input must be packed sequences [T, {self.input_size}], got sequences [{shape}]")
+        x, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes), batch_first=self.batch_first)
+        if hx is not None and sorted_indices is not None:
+            self.initial_states(x, int(batch_sizes[0]), hx)  # raises for a wrong hx before it is reordered
+            hx = hx.index_select(1, sorted_indices)
+        output, h_n = self.forward(x, hx, lengths=lengths)
+        output = pack_padded_sequence(output, lengths, batch_first=self.batch_first).data
+        h_n = h_n if unsorted_indices is None else h_n.index_select(1, unsorted_indices)
+        return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), h_n
+
+    def initial_states(self, x: Tensor, B: int, hx: Tensor | None) -> list[Tensor | None]:
+        """The state ``[B, S]`` before each layer and direction, or None for zeros; raise if x or hx do not fit."""
+        if x.shape[-1] != self.input_size:
+            raise ValueError(f"input must have {self.input_size} features (input_size), got {x.shape[-1]}")
+        count = self.num_layers * len(self.directions)
+        if hx is None:
+            return [None] * count
+        check_state("hx", hx, (count, B, self.state_size), x, axes=" (layers * directions, B, N)")
+        return list(hx.unbind(0))
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One timestep: ``x [B, D]``, ``state [num_layers, B, S]`` (or both without B) -> ``[B, F]``, new state.
@@ -177,39 +208,80 @@ class Recurrent(nn.Module):
             raise RuntimeError(
                 f"step needs a unidirectional {name}: the reverse direction starts at the end of the sequence"
             )
-        sequences.check_input(self, "x", x)
+        check_input(self, "x", x)
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ValueError(f"x must have shape [B, {self.input_size}] or [{self.input_size}], got {list(x.shape)}")
         shape = (self.num_layers, *x.shape[:-1], self.state_size)
         if state is None:
             state = x.new_zeros(shape)
         else:
-            sequences.check_step_state("state", state, shape, x)
-        states = []
+            check_state("state", state, shape, x)
+        states: list[Tensor] = []
         for layer, h in enumerate(state.unbind(0)):
             if layer > 0 and self.dropout > 0:
                 x = F.dropout(x, self.dropout, self.training)
-            x, h = self.advance(x, layer, h)
+            x, h = self.step_layer(x, layer, h)
             states.append(h)
         return x, torch.stack(states)
 
-    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
+    def project(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
+        """``W x + b`` of one layer and direction; ``weight_ih`` and ``bias_ih`` must be its first parameters."""
+        weight, bias = self.parameters_of(layer, reverse)[:2]
+        return F.linear(x, weight, bias)
+
+    def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         raise NotImplementedError
 
-    def reset_layer(self, layer: int, suffix: str) -> None:
+    def init_layer(self, layer: int, reverse: bool) -> None:
         raise NotImplementedError
 
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    def scan_layer(
+        self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        words = [f"{self.input_size}, {self.hidden_size}"]
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
-        defaults |= self.options | {"backend": "auto"}
-        words += [f"{name}={getattr(self, name)!r}" for name, value in defaults.items() if getattr(self, name) != value]
-        return ", ".join(words)
+        return changed_arguments(self)
+
+
+def init_linear(weight: Tensor, bias: Tensor | None) -> None:
+    """``nn.Linear``'s initialisation of ``weight [.., D]`` and bias: uniform between -1 / sqrt(D) and 1 / sqrt(D)."""
+    bound = 1 / math.sqrt(weight.shape[1])
+    nn.init.uniform_(weight, -bound, bound)
+    if bias is not None:
+        nn.init.uniform_(bias, -bound, bound)
+
+
+def changed_arguments(module: nn.Module) -> str:
+    """The constructor's arguments without a default and those that differ from it, as a caller would write them.
+
+    Each is an attribute of its own name. ``device`` and ``dtype`` are left out: they are the parameters' own.
+    """
+    words: list[str] = []
+    for name, default in _defaults(type(module)).items():
+        value = getattr(module, name)
+        if default is inspect.Parameter.empty:
+            words.append(repr(value))
+        elif value != default:
+            words.append(f"{name}={value!r}")
+    return ", ".join(words)
+
+
+@cache
+def _defaults(kind: type[nn.Module]) -> dict[str, Any]:
+    arguments = inspect.signature(kind).parameters
+    return {name: argument.default for name, argument in arguments.items() if name not in ("device", "dtype")}
+
+
+def _check_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def _check_dropout(dropout: object) -> None:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
+        raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")

@@ -1,24 +1,23 @@
 """The bistable memory recurrent unit with the interface of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers import sequences
-from multistable.layers.base import Recurrent, reset_linear
+from multistable.layers.base import Recurrent, changed_arguments, init_linear
+from multistable.layers.sequences import Steps, check_input, check_state
 from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
 from multistable.ops.checks import check_alpha_surr, check_sizes
 
 __all__ = ["BMRU", "BMRUCell"]
 
 
-def reset_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
-    """Initialise the projection like ``nn.Linear``, but for ``beta_bias`` added to the bias of the thresholds, and the
-    level of the stable states at 1."""
-    reset_linear(weight, bias)
+def init_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
+    """Initialise the projection like ``nn.Linear``, add ``beta_bias`` to the thresholds' bias, and set alpha to 1."""
+    init_linear(weight, bias)
     if bias is not None:
         with torch.no_grad():
             bias[len(alpha) :] += beta_bias
@@ -47,7 +46,7 @@ class BMRU(Recurrent):
 
     where :math:`H` is the Heaviside function with :math:`H(0) = 1`, :math:`S` the sign function with
     :math:`S(0) = 1`, and :math:`\odot` the Hadamard product. A unit either takes one of its two stable values
-    :math:`\pm\alpha` or keeps its state *unchanged, for ever*: nothing decays, and the gradient through a kept state is
+    :math:`\pm\alpha` or keeps its state *unchanged, forever*: nothing decays, and the gradient through a kept state is
     exactly 1. No gate depends on the previous state, so all timesteps are computed in parallel. Backward, the
     derivative of :math:`H(x)` is replaced by :math:`1 / (1 + (\alpha_{surr} \pi x)^2)`, that of :math:`S` by twice it.
 
@@ -62,12 +61,12 @@ class BMRU(Recurrent):
         dropout: probability of dropout on the output of each layer but the last. Default: 0
         bidirectional: add a second set of units that reads the sequence backwards. Default: ``False``
         alpha_surr: sharpness of the surrogate derivative; 0 is the straight-through estimator. Default: 1.0
-        beta_bias: what ``b_beta`` starts at, beside its random part. With 0 a unit writes at every other timestep at
-            first; with more than the size of usual candidates (about 0.6 for inputs of variance 1) it starts by
+        beta_bias: added to the random initial value of ``b_beta``. With 0 a unit writes at every other timestep at
+            first; with more than the usual size of candidates (about 0.6 for inputs of variance 1) it starts by
             holding, as an LSTM does with its forget bias. On copy-first-input, 4 divided the error by five; on
             sequences a hundred times as long the error was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05
             (docs/log.md). Default: 0.0
-        backend: who computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
+        backend: which backend computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
         device, dtype: of the parameters.
 
     Inputs: input, h_0, reset, lengths
@@ -75,10 +74,10 @@ class BMRU(Recurrent):
           :class:`~torch.nn.utils.rnn.PackedSequence`.
         * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default: zeros.
         * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is zero
-          just before a marked step. Marks are the starts of segments: the reverse direction starts anew at each
-          segment's end.
-        * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is neither
-          read nor written: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
+          just before a marked step. A mark starts a segment, so the reverse direction starts anew at each segment's
+          end.
+        * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is
+          ignored: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
           first valid step with ``reset``.
 
     Outputs: output, h_n
@@ -98,8 +97,8 @@ class BMRU(Recurrent):
     Where this differs from the paper: nowhere in the equations. A NaN in a candidate or threshold counts as a write of
     NaN, so that a diverged model does not look like one that remembers.
 
-    Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate looks at the state, and no
-    ``proj_size``. The backward reads the output, so one that is changed in place before it is refused.
+    Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate reads the state, and no
+    ``proj_size``. The backward pass reads the output, so changing the output in place before it raises an error.
 
     Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
     accumulate in float32.
@@ -113,7 +112,6 @@ class BMRU(Recurrent):
 
     parallel = True
     takes_position = True
-    options: ClassVar[dict[str, Any]] = {"alpha_surr": 1.0, "beta_bias": 0.0}
 
     def __init__(
         self,
@@ -138,83 +136,66 @@ class BMRU(Recurrent):
         check_beta_bias(beta_bias, bias)
         self.alpha_surr = alpha_surr
         self.beta_bias = beta_bias
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
-    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
+    def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         N = self.hidden_size
-        self.register("weight_ih", layer, suffix, (2 * N, width), empty)
-        if self.bias:
-            self.register("bias_ih", layer, suffix, (2 * N,), empty)
-        self.register("alpha", layer, suffix, (N,), empty)
+        return {"weight_ih": (2 * N, width), "bias_ih": (2 * N,), "alpha": (N,)}
 
-    def reset_layer(self, layer: int, suffix: str) -> None:
-        reset_projection(*self.parameters_of(layer, suffix), self.beta_bias)
+    def init_layer(self, layer: int, reverse: bool) -> None:
+        weight, bias, alpha = self.parameters_of(layer, reverse)
+        init_projection(weight, bias, alpha, self.beta_bias)
 
     @torch.no_grad()
     def tune(self, codes: Tensor, gain: float = 1.0) -> None:
-        r"""Give each unit of the first layer a timestep of its own, the only one at which it writes at the start.
+        r"""Assign each unit of the first layer a timestep, the only one at which it initially writes.
 
         The inputs must end in a code :math:`e_t` of the timestep whose norm is the same at all timesteps, such as
         sinusoids. Unit i of a direction gets the timestep :math:`\tau_i` with the code ``codes [directions, N, P]``:
 
         .. math:: \beta_t = \text{gain} \, (|e_{\tau_i}|^2 - e_{\tau_i} \cdot e_t), \qquad \hat h_t = W_x x_t + b_x
 
-        The threshold is zero at :math:`t = \tau_i` and positive elsewhere, and the candidate does not see the code. The
-        layer starts as a memory of N of the inputs, a bit of each. With the usual initialisation a unit writes at every
-        other timestep, and neither states nor gradients reach further than a few.
+        The threshold is zero at :math:`t = \tau_i` and positive elsewhere, and the candidate ignores the code. The
+        layer starts as a memory of N of the inputs, one bit of each. With the usual initialisation a unit writes at
+        every other timestep, and neither states nor gradients reach further than a few.
 
-        The difference is one of large numbers: in bfloat16 the threshold at :math:`\tau_i` is some 0.04 with the codes
-        of :class:`~multistable.models.PositionConfig`, and one write in twenty is missed. ``reset_parameters`` undoes
-        all of this.
+        The difference is between large numbers: in bfloat16 the threshold at :math:`\tau_i` is some 0.04 with the
+        codes of :class:`~multistable.models.PositionConfig`, and one write in twenty is missed. ``reset_parameters``
+        undoes the assignment.
         """
         P = codes.shape[-1]
-        expected = (len(self.suffixes), self.hidden_size, P)
+        expected = (len(self.directions), self.hidden_size, P)
         if codes.shape != expected or not 0 < P < self.input_size or not self.bias:
             raise ValueError(
                 f"codes must have shape [{expected[0]}, {expected[1]}, P] with P below the input's {self.input_size} "
                 f"features, and the layer a bias, got {list(codes.shape)} and bias={self.bias}"
             )
-        for suffix, own in zip(self.suffixes, codes, strict=True):
-            weight, bias, _ = self.parameters_of(0, suffix)
-            assert bias is not None
+        for reverse, own in zip(self.directions, codes, strict=True):
+            weight, bias, _ = self.parameters_of(0, reverse)
             weight[: self.hidden_size, -P:] = 0
             weight[self.hidden_size :, :-P] = 0
             weight[self.hidden_size :, -P:] = -gain * own
             bias[self.hidden_size :] = gain * own.square().sum(-1)
 
-    def parameters_of(self, layer: int, suffix: str) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Weight ``[2N, D]``, bias ``[2N]`` or None, and alpha ``[N]`` of one layer and direction."""
-        weight, alpha = self.parameter("weight_ih", layer, suffix), self.parameter("alpha", layer, suffix)
-        return weight, self.bias_of(layer, suffix), alpha
-
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    def scan_layer(
+        self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        reverse = suffix == "_reverse"
-        weight, bias, alpha = self.parameters_of(layer, suffix)
-        options = {
-            "alpha_surr": self.alpha_surr,
-            "reset": steps.resets(reverse),
-            "reverse": reverse,
-            "time_major": not self.batch_first,
-        }
+        weight, bias, alpha = self.parameters_of(layer, reverse)
+        reset = steps.reset_reverse if reverse else steps.reset
+        options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
+        options["time_major"] = not self.batch_first
         if fusible(x, weight, self.backend, bias, alpha, h0):
             h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
         else:
-            h, h_last = bmru_layer(self.project(x, layer, suffix, steps), alpha, h0, backend=self.backend, **options)
-        return h, steps.last_state(h, h_last, reverse)
+            proj = F.linear(x, weight, bias)
+            if steps.valid is not None:  # padding gets candidate 0 and threshold 1, which never writes
+                neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
+                proj = torch.where(steps.valid, proj, neutral)
+            h, h_last = bmru_layer(proj, alpha, h0, backend=self.backend, **options)
+        return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
 
-    def project(self, x: Tensor, layer: int, suffix: str, steps: sequences.Steps) -> Tensor:
-        """Candidates, then thresholds, ``[..., 2N]``; padding gets candidate 0 and threshold 1, which never writes."""
-        weight, bias, alpha = self.parameters_of(layer, suffix)
-        proj = F.linear(x, weight, bias)
-        if steps.valid is None:
-            return proj
-        neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
-        return torch.where(steps.valid, proj, neutral)
-
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        weight, bias, alpha = self.parameters_of(layer, "")
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        weight, bias, alpha = self.parameters_of(layer)
         cand, beta = F.linear(x, weight, bias).chunk(2, dim=-1)
         h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
         return h, h
@@ -277,10 +258,10 @@ class BMRUCell(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        reset_projection(self.weight_ih, self.bias_ih, self.alpha, self.beta_bias)
+        init_projection(self.weight_ih, self.bias_ih, self.alpha, self.beta_bias)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        sequences.check_input(self, "input", input)
+        check_input(self, "input", input)
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ValueError(
                 f"input must have shape [B, {self.input_size}] or [{self.input_size}], got {list(input.shape)}"
@@ -289,13 +270,9 @@ class BMRUCell(nn.Module):
         if hx is None:
             hx = input.new_zeros(shape)
         else:
-            sequences.check_step_state("hx", hx, shape, input)
+            check_state("hx", hx, shape, input)
         cand, beta = F.linear(input, self.weight_ih, self.bias_ih).chunk(2, dim=-1)
         return bmru_step(cand, beta, self.alpha, hx, alpha_surr=self.alpha_surr)
 
     def extra_repr(self) -> str:
-        words = [f"{self.input_size}, {self.hidden_size}"]
-        words += ["bias=False"] if not self.bias else []
-        words += [f"alpha_surr={self.alpha_surr!r}"] if self.alpha_surr != 1.0 else []
-        words += [f"beta_bias={self.beta_bias!r}"] if self.beta_bias != 0.0 else []
-        return ", ".join(words)
+        return changed_arguments(self)

@@ -1,19 +1,15 @@
-"""The bistable recurrent cells of Vecoven et al. (2021), step by step: :class:`BRC` and :class:`NBRC`."""
-
-from functools import partial
-from typing import Any
+"""The bistable recurrent cells of Vecoven et al. (2021), their fields applied once per step: BRC and NBRC."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers import sequences
-from multistable.layers.base import Recurrent
+from multistable.dynamics.fields import brc, nbrc
+from multistable.layers.clocked import ClockedRNN
 
 __all__ = ["BRC", "NBRC"]
 
 
-class BRC(Recurrent):
+class BRC(ClockedRNN):
     r"""A multi-layer bistable recurrent cell, called like :class:`torch.nn.GRU`.
 
     .. math::
@@ -23,8 +19,8 @@ class BRC(Recurrent):
             h_t &= c_t \odot h_{t-1} + (1 - c_t) \odot \tanh(U_h x_t + a_t \odot h_{t-1} + b_h)
         \end{aligned}
 
-    The gates look at the state before, so the timesteps cannot be computed in parallel: this is a loop, the unit from
-    which the BMRU is derived and a baseline for it.
+    The gates read the previous state, so the timesteps cannot be computed in parallel: this is a loop. The BMRU is
+    derived from this unit, which serves as its baseline.
 
     Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
 
@@ -41,6 +37,8 @@ class BRC(Recurrent):
         (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
 
+    field = brc()
+
     def __init__(
         self,
         input_size: int,
@@ -54,58 +52,39 @@ class BRC(Recurrent):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        self.make_layers(device, dtype)
+        sizes = input_size, hidden_size, num_layers
+        super().__init__(self.field, *sizes, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
 
-    @property
-    def feedback_shape(self) -> tuple[int, ...]:
-        """The shape of ``weight_hh``."""
-        return (2 * self.hidden_size,)
+    def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        N = self.hidden_size
+        weight_hh = (2 * N, N) if self.field.coupled else (2 * N,)
+        return {"weight_ih": (3 * N, width), "bias_ih": (3 * N,), "weight_hh": weight_hh}
 
-    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
-        self.register("weight_ih", layer, suffix, (3 * self.hidden_size, width), empty)
-        if self.bias:
-            self.register("bias_ih", layer, suffix, (3 * self.hidden_size,), empty)
-        self.register("weight_hh", layer, suffix, self.feedback_shape, empty)
-
-    def reset_layer(self, layer: int, suffix: str) -> None:
-        for weight in self.parameter("weight_ih", layer, suffix).chunk(3):
+    def init_layer(self, layer: int, reverse: bool) -> None:
+        weight_ih, bias_ih, weight_hh = self.parameters_of(layer, reverse)
+        for weight in weight_ih.chunk(3):
             nn.init.xavier_uniform_(weight)
-        if self.bias:
-            nn.init.zeros_(self.parameter("bias_ih", layer, suffix))
-        self.reset_feedback(self.parameter("weight_hh", layer, suffix))
+        if bias_ih is not None:
+            nn.init.zeros_(bias_ih)
+        for weight in weight_hh.chunk(2):
+            (nn.init.orthogonal_ if self.field.coupled else nn.init.ones_)(weight)
 
-    def reset_feedback(self, weight: Tensor) -> None:
-        nn.init.ones_(weight)
+    def arguments(self, proj: Tensor, layer: int, reverse: bool = False) -> list[Tensor]:
+        u_c, u_a, u_h = proj.chunk(3, dim=-1)
+        w_c, w_a = self.parameters_of(layer, reverse)[2].chunk(2)
+        return [u_h, u_a, u_c, w_a, w_c]
 
-    def feedback(self, h: Tensor, weight: Tensor) -> Tensor:
-        """What the gates see of the state, ``[..., 2N]``."""
-        return weight * torch.cat([h, h], dim=-1)
+    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+        return self.loop(args, h0, reset)  # constants keep their dtype: under autocast BRC's gates are float32
 
-    def law(self, proj: Tensor, h: Tensor, weight_hh: Tensor) -> Tensor:
-        """One timestep: ``proj [..., 3N]`` is ``U x + b``, ``h [..., N]``."""
-        gates, inner = proj.split([2 * self.hidden_size, self.hidden_size], dim=-1)
-        c, a = (gates + self.feedback(h, weight_hh)).chunk(2, dim=-1)
-        c, a = torch.sigmoid(c), 1 + torch.tanh(a)
-        return (c * h + (1 - c) * torch.tanh(inner + a * h)).to(proj.dtype)
-
-    def project(self, x: Tensor, layer: int, suffix: str) -> Tensor:
-        return F.linear(x, self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix))
-
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
-    ) -> tuple[Tensor, Tensor]:
-        proj, weight_hh = self.project(x, layer, suffix), self.parameter("weight_hh", layer, suffix)
-        h0 = proj.new_zeros(steps.B, self.hidden_size) if h0 is None else h0
-        return sequences.run_loop(partial(self.law, weight_hh=weight_hh), proj, h0, steps, suffix == "_reverse")
-
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        h = self.law(self.project(x, layer, ""), h, self.parameter("weight_hh", layer, ""))
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        proj = self.project(x, layer)
+        h = self.field(h, *self.arguments(proj, layer)).to(proj.dtype)
         return h, h
 
 
 class NBRC(BRC):
-    r"""A multi-layer recurrently neuromodulated bistable recurrent cell: :class:`BRC` with gates that see all units.
+    r"""A multi-layer recurrently neuromodulated bistable recurrent cell: :class:`BRC` with gates that read all units.
 
     :math:`c_t` and :math:`a_t` use matrices, :math:`W_c h_{t-1}` and :math:`W_a h_{t-1}`, instead of
     :math:`w_c \odot h_{t-1}` and :math:`w_a \odot h_{t-1}`.
@@ -114,13 +93,4 @@ class NBRC(BRC):
         weight_hh_l[k]: ``[2N, N]``: ``W_c`` over ``W_a``; each starts orthogonal, as in the authors' code.
     """
 
-    @property
-    def feedback_shape(self) -> tuple[int, ...]:
-        return (2 * self.hidden_size, self.hidden_size)
-
-    def reset_feedback(self, weight: Tensor) -> None:
-        for matrix in weight.chunk(2):
-            nn.init.orthogonal_(matrix)
-
-    def feedback(self, h: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(h, weight)
+    field = nbrc()

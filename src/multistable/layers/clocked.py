@@ -8,26 +8,26 @@ from torch import Tensor
 
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear, check_field
-from multistable.layers.field import Driven
+from multistable.layers.field import FieldLayer
 from multistable.ops import linear_scan
 from multistable.ops.checks import check_sizes
 
 __all__ = ["ClockedRNN"]
 
 
-class ClockedRNN(Driven):
+class ClockedRNN(FieldLayer):
     r"""Units that apply their field :math:`N_c` times within each timestep, called like :class:`torch.nn.GRU`.
 
     .. math::
         \tilde h[0] = h_{t-1}, \qquad \tilde h[n] = f(\tilde h[n - 1], x_t), \qquad h_t = \tilde h[N_c]
 
     With ``n_clock = 1`` this is the plain recurrent cell of the field. A finite number is a loop over time and clock,
-    differentiated by unrolling. ``math.inf`` takes the limit instead: the equilibria of every timestep are found at
-    once and the branches chosen by a scan, with the exact gradient (:class:`~multistable.MRU` adds a surrogate for the
-    choice). A linear field has closed forms for both, in parallel over time.
+    differentiated by unrolling. ``math.inf`` takes the limit instead: all equilibria are computed at once and a scan
+    chooses the branches, with the exact gradient (:class:`~multistable.MRU` adds a surrogate for the choice). A linear
+    field has closed forms for both, in parallel over time.
 
     Args:
-        field: what is iterated, see :mod:`multistable.dynamics.fields`.
+        field: the map to iterate, see :mod:`multistable.dynamics.fields`.
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype: as in
             :class:`~multistable.BMRU`.
         n_clock: iterations per timestep: a positive integer, one for each unit (a sequence of ``hidden_size``), or
@@ -77,28 +77,32 @@ class ClockedRNN(Driven):
         if field.coupled and clocks == [math.inf]:
             raise ValueError("n_clock must be finite for a field that couples its units: they have no separate limits")
         self.n_clock = clocks[0] if len(clocks) == 1 else tuple(clocks)
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
         if isinstance(self.field, Linear):
             x, a = args
-            n = self.n_clock if isinstance(self.n_clock, int | float) else torch.tensor(self.n_clock, device=x.device)
+            n = torch.tensor(self.n_clock, device=x.device) if isinstance(self.n_clock, tuple) else self.n_clock
             kept, gain = self.field.iterated(n, a)  # not in the dtype of x: in bfloat16 a decay of 0.999 is 1
             return linear_scan(kept, (gain * x).to(x.dtype), h0, reset=reset)
         args = [x.to(args[0].dtype) for x in args]
         if self.n_clock == math.inf:
             return branch_scan(self.field, args, h0, reset=reset, max_branches=self.max_branches)
-        return self._loop(args, h0, reset)
+        return self.loop(args, h0, reset)
 
-    def _loop(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None) -> Tensor:
+    def loop(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None) -> Tensor:
+        """States ``[B, T, N]`` step by step, in the dtype of the drives."""
         B, _, N = args[0].shape
-        h = args[0].new_zeros(B, N) if h0 is None else h0.to(args[0].dtype)
+        dtype = args[0].dtype
+        h = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
         count = len(self.field.drives)
-        constants, states = args[count:], []
+        constants, states = args[count:], list[Tensor]()
+        # Cut once: the backward of a slice per step would write T gradients of the whole sequence.
+        marks = None if reset is None else reset[..., None].unbind(1)  # [B, 1] each
         for t, drives in enumerate(zip(*(x.unbind(1) for x in args[:count]), strict=True)):
-            if reset is not None:
-                h = torch.where(reset[:, t, None], torch.zeros_like(h), h)
-            h = self.tick(h, *drives, *constants)
+            if marks is not None:
+                h = torch.where(marks[t], torch.zeros_like(h), h)
+            h = self.tick(h, *drives, *constants).to(dtype)
             states.append(h)
         return torch.stack(states, dim=1) if states else args[0].new_zeros(B, 0, N)
 
@@ -112,6 +116,3 @@ class ClockedRNN(Driven):
         for n in range(int(max(self.n_clock))):
             h = torch.where(n < clocks, self.field(h, *args), h)
         return h
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, n_clock={self.n_clock}"

@@ -1,20 +1,17 @@
-"""What cells made from a field share: drives by an input projection, constants per unit, one scan."""
-
-from typing import Any
+"""The base of layers made from a field: an input projection gives its drives, each unit has its own constants."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.dynamics.fields import Field
-from multistable.layers import sequences
-from multistable.layers.base import Recurrent, reset_linear
+from multistable.layers.base import Recurrent, init_linear
+from multistable.layers.sequences import Steps, scan_padded
 
-__all__ = ["Driven"]
+__all__ = ["FieldLayer"]
 
 
-class Driven(Recurrent):
-    """A cell whose units follow a field: ``scan(args, h0, reset=)`` maps its arguments ``[B, T, N]`` to states.
+class FieldLayer(Recurrent):
+    """A layer whose units follow a field; a subclass defines :meth:`scan`.
 
     The drives of the field are ``W x + b``, in the order of its arguments, ``weight_ih [drives * N, D]``; its constants
     are parameters of their own, ``[N]`` (``[N, N]`` if it couples the units). The state is h.
@@ -22,57 +19,56 @@ class Driven(Recurrent):
 
     field: Field
 
-    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
+    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+        """States ``[B, T, N]`` from the arguments of the field: drives ``[B, T, N]``, then constants.
+
+        The state is ``h0 [B, N]`` before the first step (zero if None) and zero before steps that ``reset`` marks.
+        """
+        raise NotImplementedError
+
+    def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         N, rows = self.hidden_size, len(self.field.drives) * self.hidden_size
-        self.register("weight_ih", layer, suffix, (rows, width), empty)
-        if self.bias:
-            self.register("bias_ih", layer, suffix, (rows,), empty)
-        for name in self.field.constants:
-            self.register(name, layer, suffix, (N, N) if self.field.coupled else (N,), empty)
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "bias_ih": (rows,)}
+        return shapes | dict.fromkeys(self.field.constants, (N, N) if self.field.coupled else (N,))
 
     @torch.no_grad()
-    def reset_layer(self, layer: int, suffix: str) -> None:
+    def init_layer(self, layer: int, reverse: bool) -> None:
         """As ``nn.Linear``, plus the field's offset on each drive's bias; constants start at the field's values."""
-        weight, bias = self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix)
-        reset_linear(weight, bias)
+        weight, bias, *constants = self.parameters_of(layer, reverse)
+        init_linear(weight, bias)
         if bias is not None:
             for part, offset in zip(bias.chunk(len(self.field.drives)), self.field.drives.values(), strict=True):
                 part.add_(offset)
-        for name, value in self.field.constants.items():
-            nn.init.constant_(self.parameter(name, layer, suffix), value)
+        for constant, value in zip(constants, self.field.constants.values(), strict=True):
+            nn.init.constant_(constant, value)
             if self.field.coupled:
-                nn.init.orthogonal_(self.parameter(name, layer, suffix))
+                nn.init.orthogonal_(constant)
 
-    def arguments(self, proj: Tensor, layer: int, suffix: str) -> list[Tensor]:
+    def arguments(self, proj: Tensor, layer: int, reverse: bool = False) -> list[Tensor]:
         """Drives ``[..., N]`` out of the projection, then the constants in their own dtype."""
-        constants = [self.parameter(name, layer, suffix) for name in self.field.constants]
+        _, _, *constants = self.parameters_of(layer, reverse)
         return [*proj.chunk(len(self.field.drives), dim=-1), *constants]
 
-    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
-        """States ``[B, T, N]`` from the field's arguments, drives of that shape."""
-        raise NotImplementedError
-
-    def project(self, x: Tensor, layer: int, suffix: str) -> Tensor:
-        return F.linear(x, self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix))
-
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    def scan_layer(
+        self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        def law(proj: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-            proj = proj if self.batch_first else proj.transpose(0, 1)  # [B, T, drives * N]
+        backwards = reverse
+
+        def scan(b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+            b = b if self.batch_first else b.transpose(0, 1)  # [B, T, drives * N]
             if reverse:
-                proj, reset = proj.flip(1), None if reset is None else reset.flip(1)
-            h = self.scan(self.arguments(proj, layer, suffix), h0, reset=reset)
+                b, reset = b.flip(1), None if reset is None else reset.flip(1)
+            h = self.scan(self.arguments(b, layer, backwards), h0, reset=reset)
             start = h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype)
             h_last = h[:, -1] if h.shape[1] else start
             h = h.flip(1) if reverse else h
             return h if self.batch_first else h.transpose(0, 1), h_last
 
-        return sequences.run_padded(law, self.project(x, layer, suffix), h0, steps, suffix == "_reverse")
+        return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
 
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        proj = self.project(x, layer, "")
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        proj = self.project(x, layer)
         batch = proj.unsqueeze(0) if proj.ndim == 1 else proj  # [B, drives * N]
-        h = self.scan(self.arguments(batch[:, None], layer, ""), h.reshape(len(batch), self.hidden_size).to(proj.dtype))
+        h = self.scan(self.arguments(batch[:, None], layer), h.reshape(len(batch), self.hidden_size).to(proj.dtype))
         h = h.reshape(*x.shape[:-1], self.hidden_size)
         return h, h

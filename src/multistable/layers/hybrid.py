@@ -1,15 +1,15 @@
 """BMRU and LRU side by side: persistent and fading memory in one layer."""
 
 import math
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from multistable.layers import sequences
 from multistable.layers.base import Part, Recurrent
 from multistable.layers.bmru import BMRU
 from multistable.layers.lru import LRU
+from multistable.layers.sequences import Steps
 
 __all__ = ["Hybrid"]
 
@@ -46,7 +46,6 @@ class Hybrid(Recurrent):
     parallel = True
     takes_position = True
     has_skip = True
-    options: ClassVar[dict[str, Any]] = {"position_size": 0}
 
     def __init__(
         self,
@@ -76,16 +75,18 @@ class Hybrid(Recurrent):
         if not 0 <= position_size < input_size:
             raise ValueError(f"position_size must lie between 0 and input_size - 1, got {position_size!r}")
         self.position_size = position_size
-        common = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
+        self.alpha_surr, self.beta_bias = alpha_surr, beta_bias
+        self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
+        common: dict[str, Any] = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
         common |= {"device": device, "dtype": dtype}
-        unit = {"alpha_surr": alpha_surr, "beta_bias": beta_bias}
-        ring = {"r_min": r_min, "r_max": r_max, "theta_max": theta_max}
         self.bmru, self.lru = nn.ModuleList(), nn.ModuleList()
         for layer in range(num_layers):
-            width = input_size if layer == 0 else self.feature_size * len(self.suffixes)
-            linear_width = width - position_size if layer == 0 else width
-            self.bmru.append(BMRU(width, hidden_size - hidden_size // 2, bias=bias, **unit, **common))
-            self.lru.append(LRU(linear_width, hidden_size // 2, **ring, **common))
+            width, N = self.width(layer), hidden_size // 2
+            self.bmru.append(
+                BMRU(width, hidden_size - N, bias=bias, alpha_surr=alpha_surr, beta_bias=beta_bias, **common)
+            )
+            width = width - position_size if layer == 0 else width
+            self.lru.append(LRU(width, N, r_min=r_min, r_max=r_max, theta_max=theta_max, **common))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -95,28 +96,28 @@ class Hybrid(Recurrent):
     def cells_of(self, layer: int) -> tuple[BMRU, LRU]:
         return cast(BMRU, self.bmru[layer]), cast(LRU, self.lru[layer])
 
-    def reset_layer(self, layer: int, suffix: str) -> None:
-        for cell in self.cells_of(layer):
-            cell.reset_layer(0, suffix)
+    def init_layer(self, layer: int, reverse: bool) -> None:
+        for part in self.cells_of(layer):
+            part.init_layer(0, reverse)
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """A state ``[..., S]`` as that of the BMRU and that of the LRU."""
-        bmru, lru = state.split([part.size for part in self.parts], dim=-1)
-        return bmru, lru
+        N = self.parts[0].size
+        return state[..., :N], state[..., N:]
 
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    def scan_layer(
+        self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
         bmru, lru = self.cells_of(layer)
-        start_bmru, start_lru = (None, None) if h0 is None else self.split(h0)
-        h_bmru, last_bmru = bmru.run(x, 0, suffix, start_bmru, steps)
-        h_lru, last_lru = lru.run(x[..., : lru.input_size], 0, suffix, start_lru, steps)
+        h0_bmru, h0_lru = (None, None) if h0 is None else self.split(h0)
+        h_bmru, last_bmru = bmru.scan_layer(x, 0, reverse, h0_bmru, steps)
+        h_lru, last_lru = lru.scan_layer(x[..., : lru.input_size], 0, reverse, h0_lru, steps)
         return torch.cat([h_bmru, h_lru], dim=-1), torch.cat([last_bmru, last_lru], dim=-1)
 
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         bmru, lru = self.cells_of(layer)
         h_bmru, h_lru = self.split(h)
-        h_bmru, _ = bmru.advance(x, 0, h_bmru)
-        h_lru, _ = lru.advance(x[..., : lru.input_size], 0, h_lru)
+        h_bmru, _ = bmru.step_layer(x, 0, h_bmru)
+        h_lru, _ = lru.step_layer(x[..., : lru.input_size], 0, h_lru)
         h = torch.cat([h_bmru, h_lru], dim=-1)
         return h, h

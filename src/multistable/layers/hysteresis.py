@@ -1,19 +1,17 @@
 """The exact hysteresis unit that the BMRU approximates: :class:`HysteresisMRU`."""
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from multistable.dynamics.fields import simplified_brc
 from multistable.dynamics.hysteresis import check_backend, hysteresis_scan
-from multistable.layers.field import Driven
-from multistable.layers.mru import check_options
+from multistable.layers.field import FieldLayer
+from multistable.layers.mru import check_gradient
 
 __all__ = ["HysteresisMRU"]
 
 
-class HysteresisMRU(Driven):
+class HysteresisMRU(FieldLayer):
     r"""A multi-layer memory recurrent unit of the hysteresis bifurcation, called like :class:`torch.nn.GRU`.
 
     For each element of the input sequence, each layer computes the equilibrium
@@ -23,10 +21,10 @@ class HysteresisMRU(Driven):
         \hat x_t = W_x x_t + b_x, \quad \beta_t = W_\beta x_t + b_\beta
 
     to which :math:`h_{t-1}` flows. For :math:`\beta_t > 0` and :math:`|\hat x_t| < x_c(\beta_t)` there are two, and
-    the unit stays on its side of the unstable one between them; else there is one, and the past is overwritten. So a
-    unit stores one bit for ever and reads it together with the present input. The BMRU is this unit with the branches
-    flattened to :math:`\pm\alpha` and :math:`x_c(\beta) = \sqrt{\beta (\beta + 1)} - \sinh^{-1}\!\sqrt\beta` replaced
-    by :math:`\beta`.
+    the unit stays on its side of the unstable one between them; otherwise there is one, and the past is overwritten.
+    So a unit stores one bit forever and reads it together with the present input. The BMRU is this unit with the
+    branches flattened to :math:`\pm\alpha` and :math:`x_c(\beta) = \sqrt{\beta (\beta + 1)} - \sinh^{-1}\!\sqrt\beta`
+    replaced by :math:`\beta`.
 
     Nothing is approximated, and all timesteps are computed in parallel: both branches of every step are solved by
     Newton's (Halley's) method from a closed-form start, and the bit is a latch
@@ -37,16 +35,16 @@ class HysteresisMRU(Driven):
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype: as in
             :class:`~multistable.BMRU`.
         alpha_surr: sharpness of the surrogate gradient on the choice of branch, that of a BMRU with threshold
-            :math:`x_c`; ``None`` for the exact gradient alone, by which a unit cannot learn what to store. Default: 1.0
+            :math:`x_c`; ``None`` for the exact gradient, which cannot teach a unit what to store. Default: 1.0
         max_gain: bound on the implicit gradient :math:`dh/d\hat x`, which is infinite at a fold. Default: 10
 
-    Inputs and outputs are those of :class:`~multistable.BMRU`. ``h_0`` receives the surrogate of its sign, so
-    chunks of a sequence that are trained one by one do not pass the gradient of a kept bit undiminished.
+    Inputs and outputs are those of :class:`~multistable.BMRU`. ``h_0`` receives the surrogate gradient of its sign, so
+    between chunks that are trained one by one the gradient of a kept bit shrinks.
 
     Attributes:
         weight_ih_l[k]: ``[2N, D]``: ``W_x`` over ``W_beta``. bias_ih_l[k]: ``[2N]``: ``b_x`` and ``b_beta``.
 
-    They start as those of ``nn.Linear``, with 1 added to ``b_beta``, so that units begin bistable: for beta <= 0
+    They start as those of ``nn.Linear``, with 1 added to ``b_beta``, so that units start bistable: for beta <= 0
     nothing is remembered, and the choice has no gradient.
 
     Example:
@@ -58,7 +56,6 @@ class HysteresisMRU(Driven):
 
     parallel = True
     takes_position = True
-    options: ClassVar[dict[str, Any]] = {"alpha_surr": 1.0, "max_gain": 10.0}
 
     def __init__(
         self,
@@ -79,14 +76,15 @@ class HysteresisMRU(Driven):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
-        check_options(alpha_surr, max_gain)
+        check_gradient(alpha_surr, max_gain)
         check_backend(backend)
         self.field = simplified_brc()
         self.alpha_surr = alpha_surr
         self.max_gain = max_gain
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
         x, beta = args
-        options = {"alpha_surr": self.alpha_surr, "max_gain": self.max_gain, "backend": self.backend}
-        return hysteresis_scan(x, beta, h0, reset=reset, **options)
+        return hysteresis_scan(
+            x, beta, h0, reset=reset, alpha_surr=self.alpha_surr, max_gain=self.max_gain, backend=self.backend
+        )

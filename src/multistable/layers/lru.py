@@ -1,14 +1,14 @@
 """The linear recurrent unit (Orvieto et al. 2023) with the interface of ``torch.nn.GRU``."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers import sequences
 from multistable.layers.base import Part, Recurrent
+from multistable.layers.sequences import Steps, scan_padded
 from multistable.ops import linear_layer, numerics
 
 __all__ = ["LRU"]
@@ -25,7 +25,7 @@ class LRU(Recurrent):
             h_t     &= \lambda \odot h_{t-1} + \exp(\gamma^{\log}) \odot (B x_t)  && \text{state}
         \end{aligned}
 
-    Its memory fades: what a unit holds shrinks by :math:`|\lambda|` at every step. The eigenvalues start uniformly
+    Its memory fades: the state of a unit shrinks by :math:`|\lambda|` at every step. The eigenvalues start uniformly
     distributed on the ring :math:`r_{min} \le |\lambda| \le r_{max}`, with phases up to :math:`\theta_{max}`, and
     :math:`\gamma` at :math:`\sqrt{1 - |\lambda|^2}`, which makes white input give every unit the same variance.
 
@@ -60,7 +60,6 @@ class LRU(Recurrent):
 
     has_skip = True
     parallel = True
-    options: ClassVar[dict[str, Any]] = {"bias": False, "r_min": 0.0, "r_max": 0.99, "theta_max": 2 * math.pi}
 
     def __init__(
         self,
@@ -87,58 +86,53 @@ class LRU(Recurrent):
         if not theta_max > 0:
             raise ValueError(f"theta_max must be positive, got {theta_max!r}")
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
     @property
     def parts(self) -> tuple[Part, ...]:
         return (Part("lru", 2 * self.hidden_size, pairs=True),)
 
-    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
+    def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         N = self.hidden_size
-        self.register("weight_ih", layer, suffix, (2 * N, width), empty)
-        if self.bias:
-            self.register("bias_ih", layer, suffix, (2 * N,), empty)
-        for name in ("log_nu", "log_theta", "log_gamma"):
-            self.register(name, layer, suffix, (N,), empty)
+        return {"weight_ih": (2 * N, width), "bias_ih": (2 * N,), "log_nu": (N,), "log_theta": (N,), "log_gamma": (N,)}
 
     @torch.no_grad()
-    def reset_layer(self, layer: int, suffix: str) -> None:
-        weight = self.parameter("weight_ih", layer, suffix)
+    def init_layer(self, layer: int, reverse: bool) -> None:
+        weight, bias, log_nu, log_theta, log_gamma = self.parameters_of(layer, reverse)
         nn.init.normal_(weight, std=1 / math.sqrt(2 * weight.shape[1]))
-        if self.bias:
-            nn.init.zeros_(self.parameter("bias_ih", layer, suffix))
+        if bias is not None:
+            nn.init.zeros_(bias)
         # Computed in float64 and kept off the ends of the interval, where a logarithm is infinite.
         area, phase = (torch.rand(self.hidden_size, dtype=torch.float64).clamp(1e-6, 1 - 1e-6) for _ in range(2))
         squared = area * (self.r_max**2 - self.r_min**2) + self.r_min**2  # |lambda|^2: uniform on the ring's area
-        self.parameter("log_nu", layer, suffix).copy_((-0.5 * squared.log()).log())
-        self.parameter("log_theta", layer, suffix).copy_((self.theta_max * phase).log())
-        self.parameter("log_gamma", layer, suffix).copy_(0.5 * (1 - squared).log())
+        log_nu.copy_((-0.5 * squared.log()).log())
+        log_theta.copy_((self.theta_max * phase).log())
+        log_gamma.copy_(0.5 * (1 - squared).log())
 
-    def eigenvalues(self, layer: int = 0, suffix: str = "") -> Tensor:
+    def eigenvalues(self, layer: int = 0, reverse: bool = False) -> Tensor:
         """``lambda`` as pairs, ``[2N]``: real parts, then imaginary ones."""
-        radius = torch.exp(-torch.exp(self.parameter("log_nu", layer, suffix)))
-        theta = torch.exp(self.parameter("log_theta", layer, suffix))
+        _, _, log_nu, log_theta, _ = self.parameters_of(layer, reverse)
+        radius, theta = torch.exp(-torch.exp(log_nu)), torch.exp(log_theta)
         return torch.cat([radius * torch.cos(theta), radius * torch.sin(theta)])
 
-    def project(self, x: Tensor, layer: int, suffix: str) -> Tensor:
+    def project(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
         """``exp(log_gamma) * (B x)`` as pairs; gamma scales the matrix, which is smaller than the sequence."""
-        gamma = torch.exp(self.parameter("log_gamma", layer, suffix)).repeat(2)
-        bias = self.bias_of(layer, suffix)
-        weight = gamma[:, None] * self.parameter("weight_ih", layer, suffix)
-        return F.linear(x, weight, None if bias is None else gamma * bias)
+        weight, bias, _, _, log_gamma = self.parameters_of(layer, reverse)
+        gamma = torch.exp(log_gamma).repeat(2)
+        return F.linear(x, gamma[:, None] * weight, None if bias is None else gamma * bias)
 
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    def scan_layer(
+        self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        lam = self.eigenvalues(layer, suffix)
+        lam = self.eigenvalues(layer, reverse)
 
         def scan(b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-            layout = {"time_major": not self.batch_first, "backend": self.backend}
-            return linear_layer(lam, b, h0, pairs=True, reset=reset, reverse=reverse, **layout)
+            options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
+            return linear_layer(lam, b, h0, pairs=True, reset=reset, reverse=reverse, **options)
 
-        return sequences.run_padded(scan, self.project(x, layer, suffix), h0, steps, suffix == "_reverse")
+        return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
 
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        b = self.project(x, layer, "")
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        b = self.project(x, layer)
         h = (numerics.multiply(self.eigenvalues(layer), h) + b).to(b.dtype)
         return h, h

@@ -1,13 +1,12 @@
-"""The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not look at the state."""
+"""The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not read the state."""
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from multistable.layers import sequences
-from multistable.layers.base import Recurrent, reset_linear
+from multistable.layers.base import Recurrent, init_linear
+from multistable.layers.sequences import Steps
 from multistable.ops import linear_layer
 
 __all__ = ["MinGRU"]
@@ -23,10 +22,10 @@ class MinGRU(Recurrent):
             h_t         &= (1 - z_t) \odot h_{t-1} + z_t \odot \tilde h_t
         \end{aligned}
 
-    Linear in the state, hence a parallel scan. Its memory fades: :math:`z_t > 0`, so every step forgets a little.
+    It is linear in the state, hence a parallel scan. Its memory fades: :math:`z_t > 0`, so every step forgets a little.
 
     The authors' other variant passes candidates through a positive function :math:`g` so that the scan can run on
-    logarithms. The scan here needs none, so candidates may be negative, as in the equations above.
+    logarithms. This scan does not need that, so candidates may be negative, as in the equations above.
 
     Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``beta_bias``.
 
@@ -59,34 +58,31 @@ class MinGRU(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
-    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
-        self.register("weight_ih", layer, suffix, (2 * self.hidden_size, width), empty)
-        if self.bias:
-            self.register("bias_ih", layer, suffix, (2 * self.hidden_size,), empty)
+    def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        return {"weight_ih": (2 * self.hidden_size, width), "bias_ih": (2 * self.hidden_size,)}
 
-    def reset_layer(self, layer: int, suffix: str) -> None:
-        reset_linear(self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix))
+    def init_layer(self, layer: int, reverse: bool) -> None:
+        init_linear(*self.parameters_of(layer, reverse))
 
-    def coefficients(self, x: Tensor, layer: int, suffix: str) -> tuple[Tensor, Tensor]:
+    def coefficients(self, x: Tensor, layer: int, reverse: bool = False) -> tuple[Tensor, Tensor]:
         """``a_t = 1 - z_t`` and ``b_t = z_t * candidate_t`` of the linear recurrence, ``[..., N]`` each."""
-        proj = F.linear(x, self.parameter("weight_ih", layer, suffix), self.bias_of(layer, suffix))
-        gate, candidate = proj.chunk(2, dim=-1)
+        gate, candidate = self.project(x, layer, reverse).chunk(2, dim=-1)
         return torch.sigmoid(-gate), torch.sigmoid(gate) * candidate
 
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    def scan_layer(
+        self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        a, b = self.coefficients(x, layer, suffix)
+        a, b = self.coefficients(x, layer, reverse)
         if steps.valid is not None:  # padding keeps the state: h = 1 * h + 0
             a, b = torch.where(steps.valid, a, 1.0), torch.where(steps.valid, b, 0.0)
-        reverse = suffix == "_reverse"
-        layout = {"time_major": not self.batch_first, "backend": self.backend}
-        h, h_last = linear_layer(a, b, h0, pairs=False, reset=steps.resets(reverse), reverse=reverse, **layout)
-        return h, steps.last_state(h, h_last, reverse)
+        reset = steps.reset_reverse if reverse else steps.reset
+        options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
+        h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **options)
+        return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
 
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = self.coefficients(x, layer, "")
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = self.coefficients(x, layer)
         h = (a * h + b).to(b.dtype)
         return h, h

@@ -7,36 +7,35 @@ from torch import Tensor
 
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear, check_field
-from multistable.layers.field import Driven
+from multistable.layers.field import FieldLayer
 from multistable.ops.checks import check_alpha_surr, check_sizes
 
 __all__ = ["MRU"]
 
 
-class MRU(Driven):
-    r"""Units that converge at every timestep: persistent memory and no other, called like :class:`torch.nn.GRU`.
+class MRU(FieldLayer):
+    r"""Units that converge at every timestep: purely persistent memory, called like :class:`torch.nn.GRU`.
 
     .. math::
         h_t = \lim_{n \to \infty} f_c^n(h_{t-1}, x_t), \quad f_c = (1 - c) h + c f,
         \qquad \text{so} \qquad h_t = f(h_t, x_t)
 
-    for every c that is small enough for :math:`f_c` to increase in h; it changes no equilibrium. All equilibria of all
-    timesteps are found at once; which of them a unit is on follows from its history by an associative scan over maps of
-    branches (:mod:`multistable.dynamics.branches`). A unit remembers its branch for ever and reads the value that the
+    for every c that is small enough for :math:`f_c` to increase in h; c does not change the equilibria. All equilibria
+    of all timesteps are computed at once; an associative scan over maps of branches then gives the branch that each
+    unit is on (:mod:`multistable.dynamics.branches`). A unit remembers its branch forever and reads the value that the
     present input gives to it.
 
     The value has the gradient of the implicit function theorem. It is infinite at a fold, where a branch ends, so its
-    gain :math:`1 / (1 - df/dh)` is bounded by ``max_gain``. The choice of the branch has no gradient of its own; with
+    gain :math:`1 / (1 - df/dh)` is bounded by ``max_gain``. The choice of the branch has no exact gradient; with
     ``alpha_surr`` the comparison of :math:`h_{t-1}` with each unstable equilibrium receives a surrogate, and so does
-    the passage over the place of a branch that the input has abolished, see
-    :func:`~multistable.dynamics.branches.branch_scan`. The credit of a kept branch ends at ``h_0``: chunks of a
-    sequence that are trained one by one do not share it.
+    passing the place of a branch that the input has removed, see :func:`~multistable.dynamics.branches.branch_scan`.
+    The credit of a kept branch ends at ``h_0``: chunks of a sequence that are trained one by one do not share it.
 
-    A bias beyond the folds of the field leaves a unit on one branch whatever the input: where the folds are narrower
-    than the start of ``nn.Linear``, take ``bias=False`` or smaller biases.
+    A bias beyond the folds of the field keeps a unit on one branch for any input: where the folds are narrower than the
+    initial biases of ``nn.Linear``, use ``bias=False`` or smaller biases.
 
-    Equilibria are computed in float64 whatever the dtype. For the hysteresis field :class:`~multistable.HysteresisMRU`
-    is the same unit and some twenty times faster.
+    Equilibria are always computed in float64. For the hysteresis field :class:`~multistable.HysteresisMRU` is the same
+    unit and about twenty times faster.
 
     Args:
         field: pointwise, with at most ``max_branches`` stable equilibria.
@@ -83,22 +82,29 @@ class MRU(Driven):
             raise ValueError("field must be pointwise: one that couples its units has no branches unit by unit")
         if isinstance(field, Linear):
             raise ValueError("field must be nonlinear: a linear one has one equilibrium, see ClockedRNN(n_clock=inf)")
-        check_options(alpha_surr, max_gain)
+        check_gradient(alpha_surr, max_gain)
         check_sizes(1, max_branches=max_branches, n_grid=n_grid)
         self.field = field
         self.max_branches = max_branches
         self.alpha_surr = alpha_surr
         self.max_gain = max_gain
         self.n_grid = n_grid
-        self.make_layers(device, dtype)
+        self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
-        names = ("max_branches", "alpha_surr", "max_gain", "n_grid")
-        args = [x.to(args[0].dtype) for x in args]
-        return branch_scan(self.field, args, h0, reset=reset, **{name: getattr(self, name) for name in names})
+        return branch_scan(
+            self.field,
+            [x.to(args[0].dtype) for x in args],
+            h0,
+            reset=reset,
+            max_branches=self.max_branches,
+            alpha_surr=self.alpha_surr,
+            max_gain=self.max_gain,
+            n_grid=self.n_grid,
+        )
 
 
-def check_options(alpha_surr: float | None, max_gain: float) -> None:
+def check_gradient(alpha_surr: float | None, max_gain: object) -> None:
     if alpha_surr is not None:
         check_alpha_surr(alpha_surr)
     if not isinstance(max_gain, int | float) or not 0 < max_gain <= math.inf:

@@ -1,11 +1,11 @@
-"""Cells by name: a model is a tuple of such names, one per block.
+"""Layers by name: a model is a tuple of such names, one per block.
 
-    bmru, lru, ...      one word for each cell of LAYERS
+    bmru, lru, ...      one word for each layer of LAYERS
     clocked:FIELD:N     ClockedRNN with N iterations per timestep: clocked:brc:4
     mru:FIELD           MRU with at most two stable branches, mru:FIELD:K with at most K: mru:simplified_brc
 
-FIELD is a name out of :data:`multistable.dynamics.FIELDS`, to which a program adds its own. The name says all that a
-cell is made of, so the configuration of a model describes such cells like any other.
+FIELD is a key of :data:`multistable.dynamics.FIELDS`; a program can add its own. The name determines the layer
+completely, so a model's configuration needs nothing else.
 """
 
 import re
@@ -23,7 +23,7 @@ from multistable.layers.mingru import MinGRU
 from multistable.layers.mru import MRU
 from multistable.layers.torch_rnn import GRU, LSTM
 
-__all__ = ["LAYERS", "find_layer"]
+__all__ = ["LAYERS", "describe_names", "find_layer"]
 
 LAYERS: dict[str, type[Recurrent]] = {
     "bmru": BMRU,
@@ -36,11 +36,11 @@ LAYERS: dict[str, type[Recurrent]] = {
     "gru": GRU,
     "lstm": LSTM,
 }
-"""Every cell that needs nothing but its sizes, by its name."""
+"""Every layer that needs only its sizes, by name."""
 
 
 def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
-    """The class that a name stands for, and the arguments that the name fixes.
+    """The class for a name, and the constructor arguments that the name fixes.
 
     >>> kind, options = find_layer("clocked:brc:4")
     >>> kind.__name__, options["n_clock"]
@@ -55,11 +55,11 @@ def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
             return MRU, {"field": field, "max_branches": int(number or 2)}
         if number is not None:
             return ClockedRNN, {"field": field, "n_clock": int(number)}
-    raise ValueError(f"cells must be {names_in_words()}, got {name!r}")
+    raise ValueError(f"cells must be {describe_names()}, got {name!r}")
 
 
-def names_in_words() -> str:
-    """What a name may be, for sentences that refuse another."""
+def describe_names() -> str:
+    """The valid layer names, for error messages."""
     return (
         f"names out of {', '.join(LAYERS)}, clocked:FIELD:N (N iterations per timestep), mru:FIELD or mru:FIELD:K (at "
         f"most K branches) with FIELD out of {', '.join(FIELDS)}"

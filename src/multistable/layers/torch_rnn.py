@@ -1,4 +1,4 @@
-"""``torch.nn.GRU`` and ``torch.nn.LSTM`` with what the cells of this library have beyond them."""
+"""``torch.nn.GRU`` and ``torch.nn.LSTM`` with the extra arguments and methods of this library's layers."""
 
 from typing import Any, ClassVar
 
@@ -6,18 +6,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from multistable.layers import sequences
 from multistable.layers.base import Recurrent
+from multistable.layers.sequences import Steps
 
 __all__ = ["GRU", "LSTM"]
 
 
 class GRU(Recurrent):
-    """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline called like the other cells.
+    """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline called like the other layers.
 
     Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
-    torch's fast kernels know neither padding nor segments, so with ``lengths`` or ``reset`` each segment is cut out and
-    all of them run as one packed batch.
+    torch's fast kernels know neither padding nor segments, so with ``lengths`` or ``reset`` the segments are cut out
+    and run as one packed batch.
 
     Attributes:
         rnn_l[k], rnn_l[k]_reverse: the ``nn.GRU`` of each layer and direction.
@@ -39,14 +39,20 @@ class GRU(Recurrent):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        self.make_layers(device, dtype)
+        for layer in range(num_layers):
+            for reverse in self.directions:
+                rnn = self.kind(
+                    self.width(layer), hidden_size, bias=bias, batch_first=batch_first, device=device, dtype=dtype
+                )
+                self.add_module(f"rnn_l{layer}{'_reverse' if reverse else ''}", rnn)
+        self.reset_parameters()
 
-    def make_layer(self, layer: int, suffix: str, width: int, empty: dict[str, Any]) -> None:
-        rnn = self.kind(width, self.hidden_size, bias=self.bias, batch_first=self.batch_first, **empty)
-        self.add_module(f"rnn_l{layer}{suffix}", rnn)
+    def rnn(self, layer: int, reverse: bool = False) -> nn.RNNBase:
+        """torch's module of one layer and direction."""
+        return getattr(self, f"rnn_l{layer}{'_reverse' if reverse else ''}")
 
-    def reset_layer(self, layer: int, suffix: str) -> None:
-        getattr(self, f"rnn_l{layer}{suffix}").reset_parameters()
+    def init_layer(self, layer: int, reverse: bool) -> None:
+        self.rnn(layer, reverse).reset_parameters()
 
     def to_torch(self, h: Tensor) -> Any:
         """A state ``[..., S]`` as torch's module wants it, with a first axis of 1."""
@@ -56,45 +62,45 @@ class GRU(Recurrent):
         """The inverse of :meth:`to_torch`."""
         return h_n.squeeze(0)
 
-    def run(
-        self, x: Tensor, layer: int, suffix: str, h0: Tensor | None, steps: sequences.Steps
+    def scan_layer(
+        self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        rnn = getattr(self, f"rnn_l{layer}{suffix}")
+        rnn = self.rnn(layer, reverse)
         h0 = x.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(x.dtype)
-        axes = (1 if self.batch_first else 0,) if suffix == "_reverse" else ()
-        if steps.lengths is None and steps.reset is None:
-            output, h_n = rnn(x.flip(axes), self.to_torch(h0))
-            return output.flip(axes), self.from_torch(h_n)
-        return self.run_segments(rnn, x, h0, steps, suffix == "_reverse")
+        if steps.lengths is not None or steps.reset is not None:
+            return self.scan_segments(rnn, x, h0, steps, reverse)
+        axes = (1 if self.batch_first else 0,) if reverse else ()
+        output, h_n = rnn(x.flip(axes), self.to_torch(h0))
+        return output.flip(axes), self.from_torch(h_n)
 
-    def run_segments(
-        self, rnn: nn.RNNBase, x: Tensor, h0: Tensor, steps: sequences.Steps, reverse: bool
+    def scan_segments(
+        self, rnn: nn.RNNBase, x: Tensor, h0: Tensor, steps: Steps, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """Each segment as a sequence of its own, all of them in one packed batch."""
-        x = self.layout(x)
+        """Run each segment as a sequence of its own, all of them in one packed batch."""
+        x = self.swap_layout(x)
         h = x.new_zeros(*x.shape[:2], self.hidden_size)
         segments = steps.segments(x.shape[1])
         if not segments:  # nothing but padding
-            return self.layout(h), h0
-        turned = (lambda piece: piece.flip(0)) if reverse else (lambda piece: piece)
+            return self.swap_layout(h), h0
+        axes = (0,) if reverse else ()
         starts = [h0[s.sequence] if (s.last if reverse else s.enters) else torch.zeros_like(h0[0]) for s in segments]
-        packed = pack_sequence([turned(x[s.sequence, s.start : s.end]) for s in segments], enforce_sorted=False)
+        packed = pack_sequence([x[s.sequence, s.start : s.end].flip(axes) for s in segments], enforce_sorted=False)
         output, h_n = rnn(packed, self.to_torch(torch.stack(starts)))
-        pieces, states = [turned(piece) for piece in unpack_sequence(output)], self.from_torch(h_n)
-        valid = torch.ones_like(h[..., :1], dtype=torch.bool) if steps.valid is None else self.layout(steps.valid)
-        h = h.to(states.dtype).masked_scatter(valid, torch.cat(pieces))  # the pieces are all valid steps, in order
+        outputs, states = [y.flip(axes) for y in unpack_sequence(output)], self.from_torch(h_n)
+        valid = torch.ones_like(h[..., :1], dtype=torch.bool) if steps.valid is None else self.swap_layout(steps.valid)
+        h = h.to(states.dtype).masked_scatter(valid, torch.cat(outputs))  # segments are all valid steps, in order
         ends = [i for i, s in enumerate(segments) if s.last]
         rows = torch.tensor([segments[i].sequence for i in ends], device=x.device)
-        return self.layout(h), h0.to(h.dtype).index_copy(0, rows, states[ends])
+        return self.swap_layout(h), h0.to(h.dtype).index_copy(0, rows, states[ends])
 
-    def advance(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+    def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         axis = -2 if self.batch_first else 0
-        output, h_n = getattr(self, f"rnn_l{layer}")(x.unsqueeze(axis), self.to_torch(h.to(x.dtype)))
+        output, h_n = self.rnn(layer)(x.unsqueeze(axis), self.to_torch(h.to(x.dtype)))
         return output.squeeze(axis), self.from_torch(h_n)
 
-    def layout(self, h: Tensor) -> Tensor:
+    def swap_layout(self, x: Tensor) -> Tensor:
         """From the layout of the input to ``[B, T, ...]``, or back."""
-        return h if self.batch_first else h.transpose(0, 1)
+        return x if self.batch_first else x.transpose(0, 1)
 
 
 class LSTM(GRU):

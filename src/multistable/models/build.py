@@ -66,7 +66,7 @@ def tune(model: SequenceModel, position: PositionConfig) -> None:
     assert position.T is not None
     for bmru in model.modules():
         if isinstance(bmru, BMRU):
-            steps = torch.stack([spread(bmru.hidden_size, position.T) for _ in bmru.suffixes])
+            steps = torch.stack([spread(bmru.hidden_size, position.T) for _ in bmru.directions])
             # The encoding's values are scale * sine, so this gain makes the threshold tuning * sum(1 - cosine).
             bmru.tune(model.position(steps, torch.float32), position.tuning / position.scale**2)
 

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from multistable.layers.registry import find_layer, names_in_words
+from multistable.layers.registry import describe_names, find_layer
 from multistable.ops.checks import check_sizes
 
 __all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
@@ -99,7 +99,7 @@ class ModelConfig:
             raise ValueError(f"cells must be a tuple of names, one per block, got the string {self.cells!r}")
         object.__setattr__(self, "cells", tuple(self.cells))
         if not self.cells:
-            raise ValueError(f"cells must be {names_in_words()}, one per block, got none")
+            raise ValueError(f"cells must be {describe_names()}, one per block, got none")
         for name in self.cells:
             find_layer(name)  # raises for an unknown name
         check_sizes(1, d_input=self.d_input, d_output=self.d_output, d_model=self.d_model, d_state=self.d_state)

@@ -7,9 +7,11 @@ from gradients import weights_like
 from multistable import BMRU
 
 LENGTHS = [5, 9, 1, 7]
+
 T = max(LENGTHS)
 
 every_direction = pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
+
 every_layout = pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
 
 
@@ -36,7 +38,7 @@ def padded(xs, side, junk):
 def test_right_padding_never_changes_anything(bidirectional, batch_first, junk):
     rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
     xs = [torch.randn(n, 3).double() for n in LENGTHS]
-    h0 = torch.randn(2 * len(rnn.suffixes), 4, 5).double()
+    h0 = torch.randn(2 * len(rnn.directions), 4, 5).double()
     x = padded(xs, "right", junk)
     output, h_n = rnn(x.transpose(0, 1) if batch_first else x, h0, lengths=torch.tensor(LENGTHS))
     output = output.transpose(0, 1) if batch_first else output
@@ -136,7 +138,7 @@ def test_reset_and_lengths_together(bidirectional):
 @every_direction
 def test_sequences_of_length_zero_keep_the_initial_state(bidirectional):
     rnn = layer(bidirectional=bidirectional)
-    h0 = torch.randn(2 * len(rnn.suffixes), 2, 5).double()
+    h0 = torch.randn(2 * len(rnn.directions), 2, 5).double()
     output, h_n = rnn(torch.randn(4, 2, 3).double(), h0, lengths=torch.tensor([0, 4]))
     assert torch.equal(h_n[:, 0], h0[:, 0])
     assert (output[:, 0] == 0).all()
@@ -147,10 +149,10 @@ def test_sequences_of_length_zero_keep_the_initial_state(bidirectional):
 @pytest.mark.parametrize("marked", [False, True], ids=["no_reset", "reset"])
 def test_no_timesteps(bidirectional, marked):
     rnn = layer(bidirectional=bidirectional)
-    h0 = torch.randn(2 * len(rnn.suffixes), 2, 5).double()
+    h0 = torch.randn(2 * len(rnn.directions), 2, 5).double()
     reset = torch.zeros(0, 2, dtype=torch.bool) if marked else None
     output, h_n = rnn(torch.zeros(0, 2, 3).double(), h0, reset=reset)
-    assert output.shape == (0, 2, 5 * len(rnn.suffixes))
+    assert output.shape == (0, 2, 5 * len(rnn.directions))
     assert torch.equal(h_n, h0)
 
 
@@ -160,7 +162,7 @@ def test_empty_batch(bidirectional, batch_first):
     rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
     shape = (0, 4) if batch_first else (4, 0)
     output, h_n = rnn(torch.zeros(*shape, 3).double().requires_grad_())
-    assert output.shape == (*shape, 5 * len(rnn.suffixes))
-    assert h_n.shape == (2 * len(rnn.suffixes), 0, 5)
+    assert output.shape == (*shape, 5 * len(rnn.directions))
+    assert h_n.shape == (2 * len(rnn.directions), 0, 5)
     output.sum().backward()
     assert (rnn.weight_ih_l0.grad == 0).all()

@@ -1,16 +1,20 @@
-"""``BMRU`` in the place of ``nn.GRU``: the same constructor, the same calls, the same shapes, no other change."""
+"""``BMRU`` in the place of ``nn.GRU``, its initial thresholds, and its precision."""
 
-import copy
 import itertools
+import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
-from multistable import BMRU, BMRUCell
+from backends import DTYPES, FAST
+from multistable import BMRU, BMRUCell, Hybrid
 
 LENGTHS = torch.tensor([5, 9, 2, 7])
+
+every_fast_backend = pytest.mark.parametrize("backend", FAST)
 
 
 def constructors():
@@ -108,7 +112,9 @@ def test_last_state_is_the_last_output(options):
 @every_constructor
 def test_every_parameter_has_a_gradient(options):
     rnn = BMRU(3, 5, **options)
-    output, h_n = rnn(torch.randn(7, 4, 3), torch.randn(rnn.num_layers * len(rnn.suffixes), 4 + 3 * rnn.batch_first, 5))
+    output, h_n = rnn(
+        torch.randn(7, 4, 3), torch.randn(rnn.num_layers * len(rnn.directions), 4 + 3 * rnn.batch_first, 5)
+    )
     (output.sum() + h_n.square().sum()).backward()
     for name, parameter in rnn.named_parameters():
         assert parameter.grad is not None, name
@@ -121,7 +127,7 @@ def test_packed_equals_each_sequence_alone(enforce_sorted, bidirectional):
     rnn = BMRU(3, 5, num_layers=2, bidirectional=bidirectional, dtype=torch.float64)
     lengths = LENGTHS.sort(descending=True)[0] if enforce_sorted else LENGTHS
     xs = [torch.randn(int(n), 3).double() for n in lengths]
-    h0 = torch.randn(2 * len(rnn.suffixes), 4, 5).double()
+    h0 = torch.randn(2 * len(rnn.directions), 4, 5).double()
     output, h_n = rnn(pack_sequence(xs, enforce_sorted=enforce_sorted), h0)
     padded, found = pad_packed_sequence(output)
     assert torch.equal(found, lengths)
@@ -129,35 +135,6 @@ def test_packed_equals_each_sequence_alone(enforce_sorted, bidirectional):
         alone, alone_n = rnn(x, h0[:, i])
         torch.testing.assert_close(padded[: len(x), i], alone, rtol=1e-12, atol=0)
         torch.testing.assert_close(h_n[:, i], alone_n, rtol=1e-12, atol=0)
-
-
-def test_unbatched_is_a_batch_of_one():
-    rnn = BMRU(3, 5, num_layers=2, bidirectional=True, dtype=torch.float64)
-    x, h0, reset = torch.randn(7, 3).double(), torch.randn(4, 5).double(), torch.rand(7) < 0.3
-    output, h_n = rnn(x, h0, reset=reset)
-    batched, batched_n = rnn(x[:, None], h0[:, None], reset=reset[:, None])
-    torch.testing.assert_close(output, batched[:, 0], rtol=1e-12, atol=0)
-    torch.testing.assert_close(h_n, batched_n[:, 0], rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize("batched", [True, False])
-def test_step_is_forward(num_layers, batched):
-    rnn = BMRU(3, 5, num_layers=num_layers, batch_first=True, dtype=torch.float64)
-    batch = (4,) if batched else ()
-    x, state = torch.randn(*batch, 9, 3).double(), torch.randn(num_layers, *batch, 5).double()
-    expected, expected_n = rnn(x, state)
-    outputs = []
-    for x_t in x.unbind(-2):
-        output, state = rnn.step(x_t, state)
-        outputs.append(output)
-    torch.testing.assert_close(torch.stack(outputs, dim=-2), expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(state, expected_n, rtol=1e-12, atol=0)
-
-
-def test_step_without_state_starts_from_zero():
-    rnn, x = BMRU(3, 5, num_layers=2, dtype=torch.float64), torch.randn(4, 3).double()
-    assert torch.equal(rnn.step(x)[1], rnn.step(x, torch.zeros(2, 4, 5).double())[1])
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -183,53 +160,6 @@ def test_bmru_cell_shapes_are_those_of_gru_cell(shape):
     assert cell(x, cell(x)).shape == gru(x, gru(x)).shape
 
 
-def test_forward_in_chunks_with_carried_state():
-    rnn = BMRU(3, 5, num_layers=2, dtype=torch.float64)
-    x = torch.randn(17, 4, 3).double()
-    expected, expected_n = rnn(x)
-    state, outputs = None, []
-    for chunk in x.split([1, 2, 8, 6]):
-        output, state = rnn(chunk, state)
-        outputs.append(output)
-    torch.testing.assert_close(torch.cat(outputs), expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(state, expected_n, rtol=1e-12, atol=0)
-
-
-def test_dropout_acts_between_layers_only():
-    with pytest.warns(UserWarning, match=r"dropout=0.9 does nothing with num_layers=1"):
-        single = BMRU(3, 5, dropout=0.9)
-    x = torch.randn(7, 4, 3)
-    assert torch.equal(single(x)[0], single(x)[0])
-    double = BMRU(3, 50, num_layers=2, dropout=0.5)
-    first, second = double(x), double(x)
-    assert not torch.equal(first[0], second[0])
-    assert torch.equal(first[1][0], second[1][0])  # the first layer comes before any dropout
-    assert set(second[0].unique().tolist()) <= {-1.0, 0.0, 1.0}  # states of the last layer are neither cut nor scaled
-    double.eval()
-    assert torch.equal(double(x)[0], double(x)[0])
-
-
-def test_dropout_of_a_step_is_that_of_a_sequence():
-    """A probability of 1 leaves nothing to chance: the second layer sees zeros."""
-    rnn, x = BMRU(3, 50, num_layers=2, dropout=1.0, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
-    assert torch.equal(rnn.step(x)[0], rnn(x[None])[0][0])
-    assert not torch.equal(rnn.step(x)[0], rnn.eval().step(x)[0])
-    assert torch.equal(rnn.step(x)[0], rnn(x[None])[0][0])
-
-
-def test_state_dict_round_trip_and_deepcopy(tmp_path):
-    rnn, x = BMRU(3, 5, num_layers=2, bidirectional=True), torch.randn(7, 4, 3)
-    expected = rnn(x)[0]
-    torch.save(rnn.state_dict(), tmp_path / "rnn.pt")
-    other = BMRU(3, 5, num_layers=2, bidirectional=True)
-    assert not torch.equal(other(x)[0], expected)
-    other.load_state_dict(torch.load(tmp_path / "rnn.pt"))
-    assert torch.equal(other(x)[0], expected)
-    copied = copy.deepcopy(rnn)
-    assert torch.equal(copied(x)[0], expected)
-    assert copied.alpha_l0 is not rnn.alpha_l0
-
-
 def test_alpha_is_learnable_and_starts_at_one():
     rnn = BMRU(3, 5)
     assert torch.equal(rnn.alpha_l0, torch.ones(5))
@@ -239,8 +169,141 @@ def test_alpha_is_learnable_and_starts_at_one():
     assert rnn.bias_ih_l0.abs().max() <= bound
 
 
-def test_repr_names_what_differs_from_the_defaults():
-    assert repr(BMRU(3, 5, num_layers=2, backend="portable")) == "BMRU(3, 5, num_layers=2, backend='portable')"
-    assert repr(BMRUCell(3, 5, bias=False)) == "BMRUCell(3, 5, bias=False)"
-    for kind in (BMRU, BMRUCell):
-        assert repr(kind(3, 5, beta_bias=4.0)) == f"{kind.__name__}(3, 5, beta_bias=4.0)"
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_beta_bias_moves_the_thresholds_alone(make_cell):
+    """Weights and the candidates' biases have the same random numbers as without."""
+    states = []
+    for beta_bias in (0.0, 4.0):
+        torch.manual_seed(0)
+        states.append(make_cell(6, 8, beta_bias=beta_bias).state_dict())
+    changed = [name for name in states[0] if not torch.equal(states[0][name], states[1][name])]
+    assert [name.split(".")[-1].split("_l0")[0] for name in changed] == ["bias_ih"]
+    before, after = (state[changed[0]] for state in states)
+    n = len(before) // 2
+    assert torch.equal(before[:n], after[:n])
+    assert torch.equal(before[n:] + 4.0, after[n:])
+
+
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_beta_bias_without_a_bias_is_refused(make_cell):
+    with pytest.raises(ValueError, match=r"beta_bias must be 0 for units without a bias, got 4\.0"):
+        make_cell(6, 8, bias=False, beta_bias=4.0)
+    with pytest.raises(ValueError, match="beta_bias must be finite, got nan"):
+        make_cell(6, 8, beta_bias=math.nan)
+
+
+def test_a_large_beta_bias_holds_from_the_start():
+    rnn = BMRU(6, 8, beta_bias=4.0, batch_first=True)
+    h_0 = torch.randn(1, 3, 8)
+    assert torch.equal(rnn(torch.rand(3, 50, 6), h_0)[1], h_0)
+
+
+def test_gain_of_a_threshold_is_1_unless_given():
+    layer, codes, x = BMRU(6, 4), F.normalize(torch.randn(1, 4, 2), dim=-1), torch.zeros(6)
+    layer.tune(codes)
+    x[-2:] = codes[0, 1]
+    beta = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)[4:]
+    torch.testing.assert_close(beta, 1 - codes[0] @ codes[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (BMRU(6, 4), (1, 4, 6)),  # nothing but codes
+        (BMRU(6, 4), (1, 3, 2)),
+        (BMRU(6, 4, bidirectional=True), (1, 4, 2)),
+        (BMRU(6, 4, bias=False), (1, 4, 2)),
+    ],
+)
+def test_codes_that_do_not_fit_are_refused(layer, shape):
+    with pytest.raises(ValueError, match=r"codes must have shape \[\d, 4, P\] with P below the input's 6 features"):
+        layer.tune(torch.zeros(shape))
+
+
+@every_fast_backend
+def test_autocast_keeps_the_dtype_of_the_projection(backend):
+    rnn = BMRU(3, 5, num_layers=2, bidirectional=True, backend=backend)
+    x, h0 = torch.randn(7, 4, 3, requires_grad=True), torch.randn(4, 4, 5, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, h_n = rnn(x, h0)
+    assert output.dtype == h_n.dtype == torch.bfloat16
+    (output.float().sum() + h_n.float().square().sum()).backward()
+    for name, tensor in [*rnn.named_parameters(), ("x", x), ("h0", h0)]:
+        assert tensor.grad is not None, name
+        assert tensor.grad.dtype == torch.float32, name
+        assert tensor.grad.isfinite().all(), name
+
+
+def test_autocast_rounds_alpha_and_h0_once():
+    rnn = BMRU(3, 5)
+    nn.init.constant_(rnn.alpha_l0, 0.7)
+    h0 = torch.full((1, 4, 5), 0.3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, _ = rnn(torch.randn(7, 4, 3), h0)
+    levels = torch.tensor([0.3, 0.7, -0.7]).bfloat16()
+    assert torch.isin(output, levels).all()
+
+
+@every_fast_backend
+def test_autocast_accumulates_the_gradient_of_alpha_in_float32(backend):
+    """4096 writes of the same sign: a bfloat16 sum would stop at 256."""
+    rnn = BMRU(1, 1, backend=backend)
+    with torch.no_grad():
+        rnn.weight_ih_l0.zero_()
+        rnn.bias_ih_l0.copy_(torch.tensor([1.0, 0.0]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, _ = rnn(torch.zeros(4096, 1, 1))
+    output.sum().backward()
+    assert rnn.alpha_l0.grad.item() == 4096.0
+
+
+@every_fast_backend
+def test_autocast_trains(backend):
+    """Hold the sign of the first input over twenty steps."""
+    rnn = BMRU(2, 8, batch_first=True, backend=backend)
+    head = nn.Linear(8, 1)
+    optimiser = torch.optim.Adam([*rnn.parameters(), *head.parameters()], lr=2e-2)
+    losses = []
+    for _ in range(80):
+        x = torch.zeros(64, 20, 2)
+        x[:, 0, 0] = torch.randn(64).sign()
+        x[:, 0, 1] = 1.0
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            guess = head(rnn(x)[0][:, -1]).float().squeeze(-1)
+        loss = nn.functional.mse_loss(guess, x[:, 0, 0])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 < losses[0]
+
+
+@every_fast_backend
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_layer_of_any_dtype(backend, dtype):
+    rnn = BMRU(3, 5, num_layers=2, bidirectional=True, backend=backend).to(dtype)
+    x = torch.randn(7, 4, 3).to(dtype).requires_grad_()
+    output, h_n = rnn(x, lengths=torch.tensor([7, 3, 0, 5]))
+    assert output.dtype == h_n.dtype == dtype
+    (output.sum() + h_n.sum()).backward()
+    assert all(p.grad is not None and p.grad.dtype == dtype for p in [*rnn.parameters(), x])
+    if dtype != torch.float64:
+        assert torch.isin(output, torch.tensor([-1.0, 0.0, 1.0], dtype=dtype)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_step_and_cell_of_any_dtype(dtype):
+    rnn, cell = BMRU(3, 5, num_layers=2, dtype=dtype), BMRUCell(3, 5, dtype=dtype)
+    x = torch.randn(4, 3).to(dtype)
+    output, state = rnn.step(x)
+    assert output.dtype == state.dtype == cell(x).dtype == dtype
+
+
+def test_step_under_autocast_is_the_dtype_of_forward():
+    rnn, x = BMRU(3, 5), torch.randn(1, 4, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, state = rnn.step(x[0])
+        expected, expected_n = rnn(x)
+    assert output.dtype == state.dtype == expected.dtype == torch.bfloat16
+    assert torch.equal(state, expected_n)
+    assert torch.equal(output, expected[0])

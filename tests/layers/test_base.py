@@ -1,0 +1,148 @@
+"""What layers inherit: calls with one sequence or step, dropout, state dicts, ``repr`` from the signature."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+
+from multistable import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
+from multistable.dynamics import linear, simplified_brc
+from multistable.layers import GRU, LSTM
+
+
+def test_unbatched_is_a_batch_of_one():
+    rnn = BMRU(3, 5, num_layers=2, bidirectional=True, dtype=torch.float64)
+    x, h0, reset = torch.randn(7, 3).double(), torch.randn(4, 5).double(), torch.rand(7) < 0.3
+    output, h_n = rnn(x, h0, reset=reset)
+    batched, batched_n = rnn(x[:, None], h0[:, None], reset=reset[:, None])
+    torch.testing.assert_close(output, batched[:, 0], rtol=1e-12, atol=0)
+    torch.testing.assert_close(h_n, batched_n[:, 0], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("batched", [True, False])
+def test_step_is_forward(num_layers, batched):
+    rnn = BMRU(3, 5, num_layers=num_layers, batch_first=True, dtype=torch.float64)
+    batch = (4,) if batched else ()
+    x, state = torch.randn(*batch, 9, 3).double(), torch.randn(num_layers, *batch, 5).double()
+    expected, expected_n = rnn(x, state)
+    outputs = []
+    for x_t in x.unbind(-2):
+        output, state = rnn.step(x_t, state)
+        outputs.append(output)
+    torch.testing.assert_close(torch.stack(outputs, dim=-2), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(state, expected_n, rtol=1e-12, atol=0)
+
+
+def test_step_without_state_starts_from_zero():
+    rnn, x = BMRU(3, 5, num_layers=2, dtype=torch.float64), torch.randn(4, 3).double()
+    assert torch.equal(rnn.step(x)[1], rnn.step(x, torch.zeros(2, 4, 5).double())[1])
+
+
+def test_forward_in_chunks_with_carried_state():
+    rnn = BMRU(3, 5, num_layers=2, dtype=torch.float64)
+    x = torch.randn(17, 4, 3).double()
+    expected, expected_n = rnn(x)
+    state, outputs = None, []
+    for chunk in x.split([1, 2, 8, 6]):
+        output, state = rnn(chunk, state)
+        outputs.append(output)
+    torch.testing.assert_close(torch.cat(outputs), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(state, expected_n, rtol=1e-12, atol=0)
+
+
+def test_dropout_acts_between_layers_only():
+    with pytest.warns(UserWarning, match=r"dropout=0.9 does nothing with num_layers=1"):
+        single = BMRU(3, 5, dropout=0.9)
+    x = torch.randn(7, 4, 3)
+    assert torch.equal(single(x)[0], single(x)[0])
+    double = BMRU(3, 50, num_layers=2, dropout=0.5)
+    first, second = double(x), double(x)
+    assert not torch.equal(first[0], second[0])
+    assert torch.equal(first[1][0], second[1][0])  # the first layer comes before any dropout
+    assert set(second[0].unique().tolist()) <= {-1.0, 0.0, 1.0}  # states of the last layer are neither cut nor scaled
+    double.eval()
+    assert torch.equal(double(x)[0], double(x)[0])
+
+
+def test_dropout_of_a_step_is_that_of_a_sequence():
+    """A probability of 1 leaves nothing to chance: the second layer sees zeros."""
+    rnn, x = BMRU(3, 50, num_layers=2, dropout=1.0, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    assert torch.equal(rnn.step(x)[0], rnn(x[None])[0][0])
+    assert not torch.equal(rnn.step(x)[0], rnn.eval().step(x)[0])
+    assert torch.equal(rnn.step(x)[0], rnn(x[None])[0][0])
+
+
+def test_state_dict_round_trip_and_deepcopy(tmp_path):
+    rnn, x = BMRU(3, 5, num_layers=2, bidirectional=True), torch.randn(7, 4, 3)
+    expected = rnn(x)[0]
+    torch.save(rnn.state_dict(), tmp_path / "rnn.pt")
+    other = BMRU(3, 5, num_layers=2, bidirectional=True)
+    assert not torch.equal(other(x)[0], expected)
+    other.load_state_dict(torch.load(tmp_path / "rnn.pt"))
+    assert torch.equal(other(x)[0], expected)
+    copied = copy.deepcopy(rnn)
+    assert torch.equal(copied(x)[0], expected)
+    assert copied.alpha_l0 is not rnn.alpha_l0
+
+
+KINDS = [BMRU, BMRUCell, LRU, Hybrid, HysteresisMRU, BRC, NBRC, MinGRU, GRU, LSTM, MRU, ClockedRNN]
+# For every keyword argument of a layer a value that is not its default; device and dtype are the parameters' own.
+OTHERS = {
+    "num_layers": 2,
+    "batch_first": True,
+    "dropout": 0.25,
+    "bidirectional": True,
+    "backend": "portable",
+    "alpha_surr": 3.0,
+    "beta_bias": 4.0,
+    "position_size": 1,
+    "r_min": 0.5,
+    "r_max": 0.9,
+    "theta_max": 1.5,
+    "max_branches": 3,
+    "max_gain": 3.0,
+    "n_grid": 32,
+    "n_clock": 5,
+}
+
+
+def make(kind, *args, **options):
+    fields = [simplified_brc()] if kind in (MRU, ClockedRNN) else []
+    return kind(*fields, *args, **options)
+
+
+def keywords(kind):
+    """The keyword arguments of a constructor and their defaults."""
+    arguments = inspect.signature(kind).parameters.values()
+    return {a.name: a.default for a in arguments if a.default is not a.empty and a.name not in ("device", "dtype")}
+
+
+def written(rnn):
+    """The arguments in ``repr``. Those of a layer with modules inside have a line of their own."""
+    lines = repr(rnn).split("(", 1)[1].strip().splitlines()
+    return lines[0] if len(lines) > 1 else lines[0].removesuffix(")")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_repr_shows_every_changed_argument(kind):
+    """Each alone, beside the sizes, as in a call that makes the same layer."""
+    plain = f"{simplified_brc()!r}, 4, 6" if kind in (MRU, ClockedRNN) else "4, 6"
+    assert written(make(kind, 4, 6)) == plain
+    for name, default in keywords(kind).items():
+        value = not default if name == "bias" else OTHERS[name]
+        assert value != default, name
+        options = {"num_layers": 2, name: value} if name == "dropout" else {name: value}
+        rnn = make(kind, 4, 6, **options)
+        assert written(rnn) == ", ".join([plain, *(f"{key}={value!r}" for key, value in options.items())])
+        if plain == "4, 6":
+            again = eval(f"{kind.__name__}({written(rnn)})")
+            assert [getattr(again, key) for key in keywords(kind)] == [getattr(rnn, key) for key in keywords(kind)]
+
+
+def test_repr_names_the_field_and_its_constants():
+    clocked = ClockedRNN(linear(0.5), 3, 4, n_clock=[1, 2, 3, 4])
+    assert repr(clocked) == "ClockedRNN(Linear(_linear, a=0.5), 3, 4, n_clock=(1, 2, 3, 4))"
+    mru = MRU(simplified_brc(c=0.1), 4, 8, max_gain=3.0)
+    assert repr(mru) == "MRU(Field(partial(_simplified_brc, 0.1)), 4, 8, max_gain=3.0)"
