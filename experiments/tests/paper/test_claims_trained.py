@@ -11,9 +11,9 @@ import torch
 import typer
 
 from multistable.models import build_model
+from multistable_experiments.cli.paper import claims as command
 from multistable_experiments.paper import claims, store
 from multistable_experiments.paper.claims import CLAIMS, table
-from multistable_experiments.paper.command import claims as command
 from multistable_experiments.paper.experiments import plan
 from multistable_experiments.paper.store import Record
 from multistable_experiments.training.step import autocast

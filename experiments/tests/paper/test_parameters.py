@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from multistable.models import build_model
+from multistable_experiments.cli.train import adjust, cell_names
 from multistable_experiments.paper.experiments import FIGURES
 from multistable_experiments.tasks.base import split_sizes
 from multistable_experiments.tasks.pathfinder.splits import paper_split
-from multistable_experiments.training.command import adjust, cell_names
 from multistable_experiments.training.presets import make_run, preset
 
 

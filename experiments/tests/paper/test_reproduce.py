@@ -12,7 +12,8 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from multistable_experiments.paper import command, experiments, store
+from multistable_experiments.cli import paper as command
+from multistable_experiments.paper import experiments, store
 from multistable_experiments.paper import reproduce as module
 from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.reproduce import Clock, parse_duration, reproduce

@@ -7,8 +7,8 @@ from itertools import combinations
 import pytest
 from matplotlib.text import Annotation
 
+from multistable_experiments.cli.paper import figure
 from multistable_experiments.paper import store
-from multistable_experiments.paper.command import figure
 from multistable_experiments.paper.experiments import FIGURES as EXPERIMENTS
 from multistable_experiments.paper.figures import PICTURES
 from multistable_experiments.paper.result_figures import FIGURES

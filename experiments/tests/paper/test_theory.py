@@ -4,8 +4,8 @@ import pytest
 import torch
 import typer
 
+from multistable_experiments.cli.paper import figure
 from multistable_experiments.paper import theory, theory_figures
-from multistable_experiments.paper.command import figure
 
 
 def test_stationary_memory_does_not_grow_with_length():

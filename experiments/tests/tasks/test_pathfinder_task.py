@@ -1,4 +1,4 @@
-"""The task: sets, normalisation, splits; and the commands."""
+"""The task: sets, normalisation, splits."""
 
 import json
 from dataclasses import asdict, replace
@@ -6,13 +6,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
-import typer
-from PIL import Image
 from torch.utils.data import random_split
-from typer.testing import CliRunner
 
 from multistable_experiments.tasks.base import Task
-from multistable_experiments.tasks.pathfinder import Pathfinder, command, settings, task
+from multistable_experiments.tasks.pathfinder import Pathfinder, settings, task
 from multistable_experiments.tasks.pathfinder.compact import Origin, read
 from multistable_experiments.tasks.pathfinder.produce import CompactStore, FolderStore, produce
 from multistable_experiments.tasks.pathfinder.splits import lra_split, paper_split, s4_split
@@ -126,57 +123,3 @@ def test_images_of_other_settings_are_refused(tmp_path, monkeypatch):
         ValueError, match="3 distractors, seed 0, expected intermediate images with the settings of LRA"
     ):
         SMALL.samples("train", 0)
-
-
-def cli() -> typer.Typer:
-    app, show = typer.Typer(), typer.Typer()
-    app.command("pathfinder")(command.generate)
-    show.command("pathfinder")(command.show)
-    show.callback()(lambda: None)
-    app.add_typer(show, name="show")
-    return app
-
-
-def test_an_interrupt_says_where_it_goes_on(tmp_path, monkeypatch):
-    def interrupted(*_, **__):
-        yield 1
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("multistable_experiments.tasks.pathfinder.produce.produce", interrupted)
-    result = CliRunner().invoke(cli(), ["pathfinder", "--count", "20", "--out", str(tmp_path / "a.npz")])
-    assert result.exit_code == 130
-    assert f"stopped; the same command goes on from what is in {tmp_path}" in result.output
-
-
-def test_a_command_says_in_one_sentence_what_is_wrong(tmp_path):
-    result = CliRunner().invoke(cli(), ["pathfinder", "--level", "harder", "--out", str(tmp_path / "a.npz")])
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "error: level must be one of easy, intermediate, hard, got 'harder'\n",
-    )
-    result = CliRunner().invoke(cli(), ["show", "pathfinder", "--from", str(tmp_path / "a.npz")])
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {tmp_path / 'a.npz'} does not exist")
-
-
-def test_commands_write_images_and_a_sheet(tmp_path, monkeypatch):
-    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
-    invoke = CliRunner().invoke
-    words = ["pathfinder", "--level", "easy", "--count", "40", "--jobs", "1"]
-    first = invoke(cli(), words, catch_exceptions=False)
-    assert first.exit_code == 0
-    assert str(task.compact_file("easy")) in first.output
-    assert "train / valid / test: 32 / 4 / 4 images; pixels of the training set: mean 1" in first.output
-    invoke(cli(), [*words, "--out", str(tmp_path / "pathfinder32")], catch_exceptions=False)
-    files = {}
-    for source in (task.compact_file("easy"), tmp_path / "pathfinder32", None):
-        out = tmp_path / "sheet.png"
-        options = ["--from", str(source)] if source else []
-        shown = ["show", "pathfinder", "--level", "easy", "--count", "10", "--out", str(out), *options]
-        result = invoke(cli(), shown, catch_exceptions=False)
-        assert "(the paper: 10.94, 38.51)" in result.output
-        with Image.open(out) as image:
-            files[source] = np.asarray(image)
-    sheets = list(files.values())
-    assert all(np.array_equal(sheets[0], other) for other in sheets[1:])
-    assert sheets[0].max() == 255

@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from multistable_experiments.cli.train import train
 from multistable_experiments.training import checkpoint, train_run
-from multistable_experiments.training.command import train
 from multistable_experiments.training.results import folder_of
 from test_files import full_disk
 from training_runs import QUIET, copy_first_run, numbers

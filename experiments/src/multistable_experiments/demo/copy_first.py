@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from multistable.models import SequenceModel, build_model
-from multistable_experiments.demo.outcome import Outcome, ProgressBar
+from multistable_experiments.demo.outcome import Outcome
 from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training import Options, Run, load_trained, train_run
 from multistable_experiments.training.evaluate import evaluate_stream
@@ -43,17 +43,15 @@ class CopyOutcome(Outcome):
     """The result of :func:`~multistable_experiments.training.train_run`."""
 
 
-def learn(
-    name: str, seed: int, preset: Preset, folder: Path, lengths: Sequence[int], samples: int, bar: ProgressBar
-) -> CopyOutcome:
+def learn(name: str, seed: int, preset: Preset, folder: Path, lengths: Sequence[int], samples: int) -> CopyOutcome:
     """Train, or resume the training in ``folder``; then test the weights that were best on the validation set."""
     run = make_run(preset, (CELLS[name],) * preset.blocks, seed=seed)
     result = train_run(run, folder, Options(device="cpu"))
     _, model = load_trained(folder_of(run, folder))
-    errors: dict[float, list[tuple[int, float]]] = {noise: [] for noise in NOISES}
-    tests = [(noise, T) for noise in NOISES for T in lengths]
-    for noise, T in bar(tests, f"testing on up to {max(lengths):,} steps"):
-        errors[noise].append((T, evaluate_stream(CopyFirst(T, noise), model, T, samples, seed).score))
+    errors = {
+        noise: [(T, evaluate_stream(CopyFirst(T, noise), model, T, samples, seed).score) for T in lengths]
+        for noise in NOISES
+    }
     return CopyOutcome(
         curve=[(record["epoch"], record["valid_mse"]) for record in result["history"]],
         errors=errors,

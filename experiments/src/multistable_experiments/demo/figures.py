@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,13 +25,12 @@ def bit_states(outcomes: Mapping[str, Outcome]) -> str:
     """A panel per unit: its state as the read-out sees it, for both bits, over the longest sequence."""
 
     def draw() -> Figure:
-        figure, panels = output_panels(outcomes, hold_bit.TRAIN_LENGTH, ("-", DASHED), 2.9)
+        figure, panels = draw_outputs(outcomes, hold_bit.TRAIN_LENGTH, 2.9, ("-", DASHED), 0.53)
         for panel, name in zip(panels, outcomes, strict=True):
             panel.axhline(0, color=FAINT, linewidth=0.7, zorder=0)
             panel.set_title(f"one {name} unit", color=COLOURS[name], fontweight="bold")
             panel.set(ylim=(-1.45, 1.45), yticks=(-1, 0, 1), yticklabels=(f"{MINUS}1", "0", "+1"))
         panels[0].set_ylabel("state, as read out")
-        label_training_end(panels[0], hold_bit.TRAIN_LENGTH, 0.53)
         panels[0].text(1.3, 1.12, "the input was +1")
         panels[0].text(1.3, -1.12, f"the input was {MINUS}1", va="top")
         return figure
@@ -42,26 +40,28 @@ def bit_states(outcomes: Mapping[str, Outcome]) -> str:
 
 def copy_outputs(outcomes: Mapping[str, Outcome], trained: int) -> str:
     """A panel per model: its output at each step, for five first numbers."""
+    first = copy_first.FIRST
 
     def draw() -> Figure:
-        figure, panels = output_panels(outcomes, trained, ("-",) * len(copy_first.FIRST), 3.2, linewidth=1)
+        figure, panels = draw_outputs(outcomes, trained, 3.2, ("-",) * len(first), 0.94, linewidth=1)
         for panel, name in zip(panels, outcomes, strict=True):
-            for first in copy_first.FIRST:
-                panel.axhline(first, color=FAINT, linewidth=0.7, zorder=0)
+            panel.hlines(first, *panel.get_xlim(), color=FAINT, linewidth=0.7, zorder=0)
             panel.set_title(f"{name} model", color=COLOURS[name], fontweight="bold")
-            panel.set(ylim=(-3.5, 3.5), yticks=copy_first.FIRST)
-            panel.set_yticklabels([f"{first:+g}".replace("-", MINUS) if first else "0" for first in copy_first.FIRST])
+            panel.set(ylim=(-3.5, 3.5), yticks=first)
+            panel.set_yticklabels([f"{value:+g}".replace("-", MINUS) if value else "0" for value in first])
         panels[0].set_ylabel("answer")
-        label_training_end(panels[0], trained, 0.94)
         return figure
 
     return embed("copy-outputs", draw)
 
 
-def output_panels(
-    outcomes: Mapping[str, Outcome], trained: int, styles: Sequence[Any], height: float, **line: Any
+def draw_outputs(
+    outcomes: Mapping[str, Outcome], trained: int, height: float, styles: Sequence[Any], words_at: float, **line: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A panel per model with its outputs over time, and a line at ``trained``, the length of the training."""
+    """A panel per model with its outputs over time, and a line at ``trained``, the length of the training.
+
+    The words beside that line are at ``words_at`` of the first panel's height.
+    """
     figure, panels = row_of_panels(len(outcomes), height)
     for panel, (name, outcome) in zip(panels, outcomes.items(), strict=True):
         T = outcome.outputs.shape[1]
@@ -70,6 +70,8 @@ def output_panels(
             panel.plot(t, outputs[t - 1], color=COLOURS[name], linestyle=style, **line)
         time_axis(panel, 1, T)
         panel.axvline(trained, color=FAINT, linewidth=1, linestyle=DOTTED, zorder=0)
+    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    panels[0].annotate("training ends here", (trained, words_at), (4, 0), color=FAINT, fontsize=8.5, **place)
     return figure, panels
 
 
@@ -78,22 +80,22 @@ def errors(name: str, outcomes: Mapping[str, Outcome], trained: int, progress: s
 
     The axis of errors starts at 10^``least``.
     """
-    return embed(name, partial(draw_errors, outcomes, trained, progress, least))
 
+    def draw() -> Figure:
+        noises = list(next(iter(outcomes.values())).errors)
+        figure, (learning, *tests) = row_of_panels(1 + len(noises), 3.3)
+        plot_errors(learning, {model: outcome.curve for model, outcome in outcomes.items()}, least)
+        learning.set(xlabel=progress, ylabel="mean squared error", xlim=(0, None))
+        learning.set_title(f"Learning: error after {trained} steps")
+        for panel, noise in zip(tests, noises, strict=True):
+            points = {model: outcome.errors[noise] for model, outcome in outcomes.items()}
+            plot_errors(panel, points, least, marker="o")
+            lengths = [length for length, _ in next(iter(points.values()))]
+            time_axis(panel, min(lengths), max(lengths), "length of the sequence")
+            panel.set_title("Longer sequences" + (f", noise {noise:g}" if len(noises) > 1 else ""))
+        return figure
 
-def draw_errors(outcomes: Mapping[str, Outcome], trained: int, progress: str, least: int) -> Figure:
-    noises = list(next(iter(outcomes.values())).errors)
-    figure, (learning, *tests) = row_of_panels(1 + len(noises), 3.3)
-    plot_errors(learning, {model: outcome.curve for model, outcome in outcomes.items()}, least)
-    learning.set(xlabel=progress, ylabel="mean squared error", xlim=(0, None))
-    learning.set_title(f"Learning: error after {trained} steps")
-    for panel, noise in zip(tests, noises, strict=True):
-        points = {model: outcome.errors[noise] for model, outcome in outcomes.items()}
-        plot_errors(panel, points, least, marker="o")
-        lengths = [length for length, _ in next(iter(points.values()))]
-        time_axis(panel, min(lengths), max(lengths), "length of the sequence")
-        panel.set_title("Longer sequences" + (f", noise {noise:g}" if len(noises) > 1 else ""))
-    return figure
+    return embed(name, draw)
 
 
 def log_spaced_steps(T: int) -> Tensor:
@@ -137,12 +139,6 @@ def power_of_ten(power: float) -> str:
     if 1e-3 < power < 1e4:
         return f"{power:,g}"
     return "10" + str(round(math.log10(power))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def label_training_end(panel: Axes, T: int, height: float) -> None:
-    """Label the line at T, at this height of the panel, 0 to 1."""
-    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-    panel.annotate("training ends here", (T, height), (4, 0), color=FAINT, fontsize=8.5, **place)
 
 
 def row_of_panels(count: int, height: float) -> tuple[Figure, list[Axes]]:

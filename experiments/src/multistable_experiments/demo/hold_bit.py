@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.layers import BMRU, GRU, LRU, Recurrent
-from multistable_experiments.demo.outcome import Outcome, ProgressBar
+from multistable_experiments.demo.outcome import Outcome
 from multistable_experiments.tasks import HoldBit
 
 __all__ = ["LENGTHS", "TRAIN_LENGTH", "UNITS", "BitOutcome", "OneUnit", "answers", "learn", "train"]
@@ -67,12 +67,12 @@ class BitOutcome(Outcome):
     """``|lambda|`` of an LRU: what is left of its state after each step."""
 
 
-def learn(name: str, seed: int, steps: int, lengths: Sequence[int], bar: ProgressBar) -> BitOutcome:
+def learn(name: str, seed: int, steps: int, lengths: Sequence[int]) -> BitOutcome:
     """Train one of ``UNITS``, then test it at all ``lengths``."""
     torch.manual_seed(seed)
     model = OneUnit(UNITS[name]())
     started = time.perf_counter()
-    curve = train(model, steps, bar)
+    curve = train(model, steps)
     seconds = time.perf_counter() - started
     outputs = answers(model, max(lengths))
     return BitOutcome(
@@ -85,14 +85,14 @@ def learn(name: str, seed: int, steps: int, lengths: Sequence[int], bar: Progres
     )
 
 
-def train(model: OneUnit, steps: int, bar: ProgressBar = lambda values, description: values) -> list[tuple[int, float]]:
+def train(model: OneUnit, steps: int) -> list[tuple[int, float]]:
     """Adam; lengths grow from 1 to 10 in the first half of the steps. Returns the learning curve."""
     slow = [p for name, p in model.named_parameters() if name in ("rnn.alpha_l0", "readout.weight")]
     fast = [p for name, p in model.named_parameters() if name not in ("rnn.alpha_l0", "readout.weight")]
     optimizer = torch.optim.Adam([{"params": fast, "lr": 0.1}, {"params": slow, "lr": 0.01}])
     bits = HoldBit().samples("test", seed=0)  # both of them
     curve = [(0, error_at(answers(model, TRAIN_LENGTH), TRAIN_LENGTH))]
-    for step in bar(range(1, steps + 1), f"training on up to {TRAIN_LENGTH} steps"):
+    for step in range(1, steps + 1):
         longest = min(TRAIN_LENGTH, 1 + (TRAIN_LENGTH - 1) * 2 * (step - 1) // steps)
         task = HoldBit(int(torch.randint(1, longest + 1, ())))
         output, _ = model(task.inputs(bits.stored))

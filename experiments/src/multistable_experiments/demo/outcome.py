@@ -1,15 +1,11 @@
 """What training and testing one model gives: the same for both tasks of the demo."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Outcome", "ProgressBar", "error_rows", "score"]
-
-ProgressBar = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Wraps a loop in a progress bar with this description."""
+__all__ = ["Outcome", "error_rows", "score"]
 
 
 @dataclass(frozen=True)
