@@ -56,7 +56,6 @@ def test_options_reach_the_run(tmp_path):
     ("words", "message"),
     [
         ("adding", "task must be one of copy-first, hold-bit, mnist, pathfinder, got 'adding'"),
-        ("hold-bit --blocks 0", "--blocks must be at least 1, got 0"),
         ("hold-bit --learning-rate=-1", "--learning-rate must be a positive number, got -1.0"),
         ("hold-bit --learning-rate nan", "--learning-rate must be a positive number, got nan"),
         ("hold-bit --noise 0.1", "the task hold-bit has no --noise"),
@@ -79,6 +78,12 @@ def test_a_mistake_is_reported_in_one_line(tmp_path, words, message):
     assert message in done.output
     assert isinstance(done.exception, SystemExit), "no traceback"
     assert not list(tmp_path.rglob("*.safetensors")), "nothing was trained"
+
+
+def test_blocks_must_be_positive(tmp_path):
+    done = call("hold-bit", "--blocks", 0, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "0 is not in the range x>=1" in done.output
 
 
 def test_trains_on_the_release_of_pathfinder(tmp_path, monkeypatch):

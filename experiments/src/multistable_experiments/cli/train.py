@@ -47,7 +47,7 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of weights, data, order and dropout.")] = 0,
     out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("runs"),
     cell: Annotated[str, model_option(help=CELL_HELP)] = "bmru",
-    blocks: Annotated[int | None, model_option(help="Number of recurrent blocks.")] = None,
+    blocks: Annotated[int | None, model_option(min=1, help="Number of recurrent blocks.")] = None,
     d_model: Annotated[int | None, model_option(help="Width of the network between layers.")] = None,
     d_state: Annotated[int | None, model_option(help="Units per layer; a hybrid has half of each kind.")] = None,
     dropout: Annotated[float, model_option(help="Dropout after each block.")] = 0.0,
@@ -128,7 +128,6 @@ def parse_lengths(text: str) -> list[int]:
 
 def adjust(chosen: "Preset", sizes: dict[str, Any], settings: dict[str, Any], learning_rate: float | None) -> "Preset":
     """Replace the preset's values by those the user gave; raise for an option of another task."""
-
     settings = {name: value for name, value in settings.items() if value is not None}
     known = {field.name for field in fields(chosen.task)}
     if wrong := sorted(settings.keys() - known):
@@ -146,12 +145,10 @@ def adjust(chosen: "Preset", sizes: dict[str, Any], settings: dict[str, Any], le
 
 
 def cell_names(text: str, default: int, blocks: int | None) -> tuple[str, ...]:
-    """Return one name per block: a single name counts for all of them."""
-    if blocks is not None and blocks < 1:
-        raise ValueError(f"--blocks must be at least 1, got {blocks}")
+    """Return one name per block. A single name counts for all of them; several decide the number of blocks."""
     names = tuple(name.strip() for name in text.split(","))
     if len(names) == 1:
-        return names * (default if blocks is None else blocks)
+        return names * (blocks or default)
     if blocks not in (None, len(names)):
         raise ValueError(f"--cell names {len(names)} blocks, but --blocks is {blocks}")
     return names
@@ -163,9 +160,8 @@ def show_result(run: "Run", result: dict[str, Any], tests: list[dict[str, Any]],
     from rich.table import Table
 
     metric = run.task.metric
-    table = Table(
-        "weights", title=f"{run.task.name}: {', '.join(run.model.cells)}, {result['parameters']:,} parameters"
-    )
+    title = f"{run.task.name}: {', '.join(run.model.cells)}, {result['parameters']:,} parameters"
+    table = Table("weights", title=title)
     for column in ("epoch", f"validation {metric}", f"test {metric}"):
         table.add_column(column, justify="right")
     for weights, values in result["metrics"].items():
