@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from multistable_experiments.demo import copy_first, figures, hold_bit
-from multistable_experiments.demo.outcome import Outcome, error_rows, score
+from multistable_experiments.demo.outcome import error_rows, score
 from multistable_experiments.machine import describe
-from multistable_experiments.page import coloured, commit_of, fill, machine_rows, table
+from multistable_experiments.page import commit_of, fill, machine_rows
 
 __all__ = ["make"]
 
@@ -18,21 +18,24 @@ def make(
     training) and ``copy_samples`` (per test)."""
     run = copies["BMRU"].run
     bit_tests, copy_tests = bits["BMRU"].errors[0.0], copies["BMRU"].errors
-    best_epochs = [str(outcome.result["metrics"]["best"]["epoch"]) for outcome in copies.values()]
+    best_epochs = [outcome.result["metrics"]["best"]["epoch"] for outcome in copies.values()]
     values: dict[str, Any] = {
         "bit_train_length": hold_bit.TRAIN_LENGTH,
         "bit_longest": bit_tests[-1][0],
         "short": {name: score(outcome.errors[0.0][0][1]) for name, outcome in bits.items()},
         "long": {name: score(outcome.errors[0.0][-1][1]) for name, outcome in bits.items()},
         "fading": bits["LRU"].fading,
-        "bit_table": outcome_table(bits),
+        "bits": bits,
+        "bit_rows": error_rows(bits),
         "run": run,
         "copies": copies,
         "train_samples": len(run.task.samples("train", run.seed)),
         "copy_longest": copy_tests[1.0][-1][0],
         "copy_ends": [score(errors[-1][1]) for errors in copy_tests.values()],
-        "copy_table": outcome_table(copies, ["best epoch", *best_epochs]),
-        "machine": machine_table(copies, seconds),
+        "copy_rows": [*error_rows(copies), ["best epoch", *best_epochs]],
+        "machine": machine_rows(describe()),
+        "commits": sorted({commit_of(outcome.result["machine"]) for outcome in copies.values()}),
+        "seconds": seconds,
         "pictures": {
             "bit_states": figures.bit_states(bits),
             "bit_errors": figures.errors("bit-errors", bits, hold_bit.TRAIN_LENGTH, "training step", -16),
@@ -41,19 +44,3 @@ def make(
         },
     }
     return fill("multistable_experiments.demo", "page.html", values | sizes)
-
-
-def outcome_table(outcomes: Mapping[str, Outcome], *more_rows: list[str]) -> str:
-    parameters = ["parameters", *(f"{outcome.parameters:,}" for outcome in outcomes.values())]
-    seconds = ["seconds of training", *(f"{outcome.seconds:.1f}" for outcome in outcomes.values())]
-    rows = [*error_rows(outcomes), parameters, *more_rows, seconds]
-    return table(["error after", *map(coloured, outcomes)], rows)
-
-
-def machine_table(copies: Mapping[str, copy_first.CopyOutcome], seconds: float) -> str:
-    commits = sorted({commit_of(outcome.result["machine"]) for outcome in copies.values()})
-    rows = machine_rows(describe()) | {
-        "commit of the copy-first runs": ", ".join(commits),
-        "seconds": f"{seconds:.0f} for this call; finished runs in its folder are not trained again",
-    }
-    return table([], rows.items(), "facts")

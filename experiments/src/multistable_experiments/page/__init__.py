@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import StrictUndefined, Template
 
-__all__ = ["coloured", "commit_of", "fill", "machine_rows", "style", "table"]
+__all__ = ["commit_of", "fill", "machine_rows", "style", "table"]
 
 
 def fill(package: str, template: str, values: dict[str, Any]) -> str:
@@ -25,10 +25,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbe
     top = "".join(f"<th>{cell}</th>" for cell in head)
     lines = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<table class="{kind}"><thead><tr>{top}</tr></thead>\n<tbody>\n{lines}\n</tbody></table>'
-
-
-def coloured(name: str) -> str:
-    return f'<span class="{name.lower()}">{name}</span>'
 
 
 def machine_rows(facts: dict[str, Any]) -> dict[str, str]:
