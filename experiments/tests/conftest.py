@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures of all tests."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import torch
 
 try:
     from hypothesis import settings
-except ImportError:  # the tests that need a GPU run where nothing but torch, Triton and pytest is at hand
+except ImportError:  # GPU tests run with torch, Triton and pytest alone
     pass
 else:
     settings.register_profile("local", deadline=None, max_examples=20)
@@ -17,12 +17,12 @@ else:
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses deterministic algorithms
 
-torch.set_num_threads(1)  # tensors here are tiny, and threads that wait for each other on a busy machine are slow
+torch.set_num_threads(1)  # tensors are tiny; several threads are slow on a busy machine
 
 
 @pytest.fixture(autouse=True)
 def uninitialised_memory_is_nan() -> Iterator[None]:
-    """torch fills fresh memory with NaN, so that an entry nobody wrote cannot pass for a result."""
+    """Fill fresh memory with NaN, so that an unwritten entry cannot pass for a result."""
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
@@ -33,7 +33,7 @@ def uninitialised_memory_is_nan() -> Iterator[None]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the compiled backend hand even small parts to its threads."""
+    """Let the compiled backend split even small tensors over its threads."""
     monkeypatch.setattr("multistable.ops.cpu._SMALLEST_PART", 1 << 12)
 
 

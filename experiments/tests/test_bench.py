@@ -1,26 +1,29 @@
-"""The benchmark's measuring and its report, on tiny sizes: the numbers mean nothing here, their form does."""
+"""The benchmark's measurements and report, on tiny sizes."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from multistable_experiments.bench import cpu, measure, report
+from sources import EXPERIMENTS
 
 
-def test_take_turns_alternates_and_takes_the_median_of_what_counts() -> None:
-    calls, naps = [], iter([0.2, 0.0, 0.05, 0.0])  # the first is warm-up, then median of 0, 0.05, 0
+def test_take_turns_alternates_and_takes_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    durations = {"first": iter([99, 1, 7, 2]), "second": iter([50, 3, 3, 90])}  # seconds; round 1 is the warm-up
+    calls = []
 
-    def sleepy() -> None:
-        calls.append("sleepy")
-        time.sleep(next(naps))
+    def compute(name: str) -> None:
+        nonlocal clock
+        calls.append(name)
+        clock += next(durations[name])
 
-    sleepy_ms, other_ms = measure.take_turns([sleepy, lambda: calls.append("other")], repeats=3)
-    assert calls == ["sleepy", "other"] * 4
-    assert other_ms < 50
-    assert sleepy_ms < 50
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: clock)
+    times = measure.take_turns([lambda: compute("first"), lambda: compute("second")], repeats=3)
+    assert times == [2000, 3000]  # means would be 3333 and 32000
+    assert calls == ["first", "second"] * 4
 
 
 @pytest.mark.parametrize(
@@ -34,13 +37,14 @@ def test_ratio_and_goal(kind: str, goal: float | None, ratio: float, reached: bo
     assert row.reached is reached
 
 
-def test_results_file_and_table(tmp_path: Path) -> None:
+def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results" / "cpu.json"
     console = Console(record=True, width=200)
     rows = [*cpu.scan_rows((2, 64, 8), repeats=3), *cpu.layer_rows((2, 64, 8), repeats=1)]
     rows += [*cpu.exact_rows((2, 64, 8), repeats=1), *cpu.step_rows(N=8, repeats=1)]
     rows += [*cpu.time_growth((64, 128), N=8, repeats=1)]
-    report.run(iter(rows), "cpu", path, console)
+    monkeypatch.setattr(cpu, "rows", lambda: iter(rows))
+    report.run("cpu", path, tmp_path / "not used", console)
 
     content = json.loads(path.read_text())
     assert {"processor", "cores", "torch", "numba", "commit", "dirty", "date"} <= set(content["machine"])
@@ -60,7 +64,15 @@ def test_peak_memory_sees_what_a_layer_holds() -> None:
 
     To train, the projection is kept, and the loss has a few tensors of the size of the states.
     """
-    peak = measure.peak_bytes_of("multistable_experiments.bench.cpu", "forward", 2**15, 64)
+    peak = cpu.peak_bytes("forward", 2**15, 64)
     assert 16 * 2**20 <= peak < 30 * 2**20
-    peak = measure.peak_bytes_of("multistable_experiments.bench.cpu", "training step", 2**15, 64)
+    peak = cpu.peak_bytes("training step", 2**15, 64)
     assert 32 * 2**20 <= peak < 72 * 2**20
+
+
+def test_results_are_written_where_the_tools_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "rows", lambda: iter([report.Row("x", (1, 2, 3), "float32", 5.0, "y", 4.0)]))
+    report.run("cpu", None, tmp_path, Console(record=True))
+    [row] = json.loads((tmp_path / "cpu.json").read_text())["rows"]
+    published = json.loads((EXPERIMENTS / "benchmarks" / "results" / "cpu.json").read_text())["rows"][0]
+    assert row.keys() == published.keys()

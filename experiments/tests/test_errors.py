@@ -8,35 +8,34 @@ import typer
 
 from multistable_experiments.errors import exit_on_error
 from multistable_experiments.tasks.mnist import DataError
-from multistable_experiments.training import NonFiniteLossError
 from multistable_experiments.training.checkpoint import CheckpointError
+from multistable_experiments.training.loop import NonFiniteLossError
 
-MISTAKES = [ValueError, FileNotFoundError, ImportError, DataError, CheckpointError, NonFiniteLossError]
+EXPECTED = [ValueError, FileNotFoundError, ImportError, DataError, CheckpointError, NonFiniteLossError]
 
 
-@pytest.mark.parametrize("kind", [*MISTAKES, torch.OutOfMemoryError])
-def test_a_mistake_is_a_sentence(kind, capsys):
+@pytest.mark.parametrize("kind", [*EXPECTED, torch.OutOfMemoryError])
+def test_an_expected_error_is_one_line(kind, capsys):
     with pytest.raises(typer.Exit) as leave, exit_on_error():
         raise kind("size must be 3, got 4")
     assert leave.value.exit_code == 1
     assert capsys.readouterr().err == "error: size must be 3, got 4\n"
 
 
-def test_a_missing_package_says_how_to_get_it(capsys):
+def test_a_missing_package_says_how_to_install_it(capsys):
     with pytest.raises(typer.Exit), exit_on_error():
         import package_that_nobody_has.part  # noqa: F401  # pyright: ignore[reportMissingImports]
-    assert capsys.readouterr().err == (
-        "error: this needs package_that_nobody_has: pip install 'multistable[experiments]'\n"
-    )
+    expected = "package_that_nobody_has is not installed: run `pip install ./experiments` in a clone of the repository"
+    assert capsys.readouterr().err == f"error: {expected}\n"
 
 
-def test_a_file_is_named_without_numbers(tmp_path, capsys):
+def test_a_file_is_named_without_error_numbers(tmp_path, capsys):
     path = tmp_path / "file"
     for use, message in [
         (path.read_bytes, f"{path}: No such file or directory"),
         (tmp_path.read_bytes, f"{tmp_path}: Is a directory"),
-        (lambda: (path.touch(), path.mkdir(exist_ok=True)), f"{path} is a file, where a folder is needed"),
-        ((path / "inner").mkdir, f"{path / 'inner'} leads through a file, where a folder is needed"),
+        (lambda: (path.touch(), path.mkdir(exist_ok=True)), f"{path} must be a folder, but is a file"),
+        ((path / "inner").mkdir, f"{path / 'inner'}: part of this path is a file, not a folder"),
     ]:
         with pytest.raises(typer.Exit), exit_on_error():
             use()
@@ -44,15 +43,15 @@ def test_a_file_is_named_without_numbers(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, TypeError, KeyError])
-def test_a_fault_of_the_library_keeps_its_traceback(kind):
+def test_a_bug_keeps_its_traceback(kind):
     with pytest.raises(kind), exit_on_error():
         raise kind("size")
 
 
-def test_an_interrupt_says_where_it_goes_on(capsys):
+def test_an_interrupt_says_how_to_resume(capsys):
     with pytest.raises(typer.Exit) as leave, exit_on_error(resume_from=Path("runs")):
         raise KeyboardInterrupt
     assert leave.value.exit_code == 130
-    assert capsys.readouterr().err == "stopped; the same command goes on from what is in runs\n"
+    assert capsys.readouterr().err == "stopped; the same command resumes from runs\n"
     with pytest.raises(KeyboardInterrupt), exit_on_error():
         raise KeyboardInterrupt

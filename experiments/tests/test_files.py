@@ -1,21 +1,32 @@
-"""Files appear whole or not at all, and what cannot be written is named."""
+"""Files appear whole or not at all, errors name the file, locks hold, damaged JSON is refused."""
 
+import os
 import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from multistable_experiments.files import check_writable, write_atomically
-
-pytest.importorskip("typer")
 from multistable_experiments.errors import message_of
+from multistable_experiments.files import (
+    DamagedFileError,
+    check_writable,
+    locked,
+    read_json,
+    whole_folder,
+    write_atomically,
+    write_json,
+)
+from sources import environment
 
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """As if it were: no file may grow beyond ``room`` bytes."""
+    """Let no file grow beyond ``room`` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
@@ -34,24 +45,24 @@ def test_a_full_disk_is_named_with_the_file_and_loses_nothing(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_in_the_place_of_a_file_is_named_by_the_name_that_was_given(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as caught:
         write_atomically(tmp_path, b"new")
     assert message_of(caught.value) == f"{tmp_path}: Is a directory"
     assert not list(tmp_path.parent.glob(".*.part"))
 
 
-def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "gone" / "file", b"new")
     assert message_of(caught.value) == f"{tmp_path / 'gone' / 'file'}: No such file or directory"
 
 
-def test_an_error_without_a_file_has_no_numbers_and_brackets() -> None:
+def test_an_error_without_a_file_has_no_error_number() -> None:
     assert message_of(OSError(28, "No space left on device")) == "No space left on device"
 
 
-def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
+def test_an_impossible_file_is_refused_before_the_work(tmp_path: Path) -> None:
     check_writable("--out", tmp_path / "new" / "page.html")
     assert not list((tmp_path / "new").iterdir())
     with pytest.raises(ValueError, match=r"--out must be a file, but .* is a folder"):
@@ -59,3 +70,48 @@ def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):
         check_writable("--out", tmp_path / "file" / "page.html")
+
+
+def test_whole_folder_replaces_the_old_one_only_when_it_is_filled(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    for name in ("old", "new"):
+        with whole_folder(path) as part:
+            (part / name).touch()
+    with pytest.raises(FileNotFoundError), whole_folder(path) as part:
+        (part / "missing" / "file").touch()
+    assert [file.name for file in path.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_holds_until_it_is_released(tmp_path: Path) -> None:
+    with locked(tmp_path) as first, locked(tmp_path) as second:
+        assert (first, second) == (True, False)
+    with locked(tmp_path) as third:
+        assert third
+
+
+def test_a_lock_of_another_process_holds_until_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from multistable_experiments.files import locked\n"
+        "with locked(Path(sys.argv[1])) as alone: print(alone, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"True\n"
+        with locked(tmp_path) as alone:
+            assert not alone
+        os.kill(other.pid, signal.SIGKILL)
+    with locked(tmp_path) as alone:
+        assert alone
+
+
+def test_json_comes_back_and_damage_is_refused(tmp_path: Path) -> None:
+    path, values = tmp_path / "values.json", {"b": [0.1, None], "a": {"x": "\u00e9"}}
+    write_json(path, values)
+    assert read_json(path) == values
+    text = path.read_text()
+    for damaged in (text[:20], text.replace("0.1", "0.2"), "[]", "", '{"a": 1}'):
+        path.write_text(damaged)
+        with pytest.raises(DamagedFileError, match=r"values\.json is (truncated or )?corrupt"):
+            read_json(path)

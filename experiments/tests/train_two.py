@@ -3,7 +3,7 @@
 import torch
 import typer
 
-from multistable_experiments.training.command import train
+from multistable_experiments.cli.train import train
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -6,8 +6,9 @@ import torch
 
 from multistable.models import ModelConfig
 from multistable_experiments.tasks import CopyFirst, HoldBit
-from multistable_experiments.training import Options, Run, Schedule
+from multistable_experiments.training.loop import Options
 from multistable_experiments.training.processes import Processes
+from multistable_experiments.training.run import Run, Schedule
 
 ALONE = Processes(torch.device("cpu"))
 QUIET = Options(device="cpu", show_progress=False)

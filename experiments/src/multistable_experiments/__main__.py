@@ -1,4 +1,4 @@
-"""``python -m multistable`` is the command ``multistable``."""
+"""``python -m multistable_experiments`` runs the command ``multistable``."""
 
 from multistable_experiments.cli import main
 

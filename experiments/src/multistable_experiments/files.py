@@ -1,13 +1,13 @@
-"""Folders that appear whole or not at all, locks, and JSON files."""
+"""Write folders whole or not at all, lock folders, and write and read JSON files with a checksum."""
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from multistable.models.atomic import file_named, part_of, whole_file, write_atomically
 from multistable.models.files import UNREADABLE
@@ -20,17 +20,15 @@ __all__ = [
     "checksum",
     "file_named",
     "locked",
-    "parse_json",
     "read_json",
     "whole_file",
-    "whole_folder",
     "write_atomically",
     "write_json",
 ]
 
 
 def check_writable(option: str, path: Path) -> None:
-    """Refuse a file that could not be written, before the work whose result it is to hold; makes its folder."""
+    """Raise if ``path`` cannot be written, before hours of work for it; make its folder."""
     if path.is_dir():
         raise ValueError(f"{option} must be a file, but {path} is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,60 +38,29 @@ def check_writable(option: str, path: Path) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """An empty folder to fill, which takes the name ``path`` in the end; what a killed writer left is removed."""
-    part = part_of(path)
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        yield part
-        if path.exists():
-            shutil.rmtree(path)
-        part.rename(path)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-@contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Whether no other process has locked this folder; then it is locked for them.
-
-    It is locked by the system, which lets go of it when the process ends, however it does. Systems and file systems
-    that cannot lock a folder (Windows, NFS) are taken on trust.
-    """
+    """Try to lock the folder; yield False if another process holds it. The system unlocks it when a process dies."""
+    lock = FileLock(folder / ".lock", blocking=False)
     try:
-        import fcntl
-    except ImportError:
-        yield True
+        lock.acquire()
+    except Timeout:
+        yield False
         return
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        alone = True
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            alone = False
-        except OSError:
-            pass
-        yield alone
+        yield True
     finally:
-        os.close(handle)
-
-
-def parse_json(path: Path) -> Any:
-    """The content of a JSON file without a checksum, or one of ``UNREADABLE``."""
-    return json.loads(path.read_text(encoding="utf-8"))
+        lock.release()
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write ``values``, a line per entry, with a checksum of them all as the last entry."""
+    """Write ``values``, one entry per line, and their checksum as the last entry."""
     entries = values | {"checksum": checksum(values)}
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in entries.items())
     write_atomically(path, f"{{\n{lines}\n}}\n".encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read what :func:`write_json` wrote; raise if the file is not JSON, or if its checksum does not match."""
+    """Read what :func:`write_json` wrote; raise if it is not JSON or does not match its checksum."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         expected = values.pop("checksum")
@@ -105,7 +72,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def checksum(values: dict[str, Any]) -> str:
-    """A checksum of values that JSON can hold, whatever the order of their names.
+    """A checksum of values that JSON can hold, independent of the order of their names.
 
     >>> checksum({"a": 1, "b": [0.5]}) == checksum({"b": [0.5], "a": 1})
     True

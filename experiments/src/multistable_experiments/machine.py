@@ -1,4 +1,4 @@
-"""What measurements depend on: processor, cores, versions, commit, date."""
+"""Describe what measurements depend on: processor, cores, versions, commit, date."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ __all__ = ["describe", "source_commit"]
 
 
 def describe() -> dict[str, Any]:
-    """This machine and the software on it; None for what is absent."""
+    """This machine and its software; None where something is absent."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -26,7 +26,8 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "multistable": multistable.__version__,
         **{name: _version(name) for name in ("torch", "numba", "triton")},
-        **_commit(),
+        "commit": source_commit(),
+        "dirty": _has_changes(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -47,24 +48,22 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> dict[str, Any]:
-    """The commit of the source tree and whether it has changes; None outside a repository of its own.
-
-    A tree that was copied to a machine without its history, or with an older one, is told its commit by
-    ``MULTISTABLE_COMMIT``.
-    """
-    told = os.environ.get("MULTISTABLE_COMMIT")
-    status = None if told else _git("status", "--porcelain", "--", ".")
-    return {"commit": source_commit(), "dirty": None if status is None else bool(status)}
-
-
 def source_commit() -> str | None:
-    """The commit of the source tree, or the one it was told."""
+    """The commit of the source tree; None for an installed package.
+
+    ``MULTISTABLE_COMMIT`` overrides it, for a tree that was copied to another machine without its history.
+    """
     return os.environ.get("MULTISTABLE_COMMIT") or _git("rev-parse", "HEAD")
 
 
+def _has_changes() -> bool | None:
+    """Whether the source tree differs from its commit; None if that is unknown."""
+    status = None if os.environ.get("MULTISTABLE_COMMIT") else _git("status", "--porcelain", "--", ".")
+    return None if status is None else bool(status)
+
+
 def _git(*args: str) -> str | None:
-    """What git says in the source tree; None for an installed package, even inside somebody else's repository."""
+    """The output of git in the source tree; None for an installed package, even inside another repository."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None

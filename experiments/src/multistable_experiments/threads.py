@@ -1,4 +1,4 @@
-"""Torch's threads."""
+"""Compute on one of torch's threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,9 @@ __all__ = ["one_thread"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread within, for small tensors.
+    """Use one thread, for small tensors: more save nothing, and on a busy machine they wait for each other.
 
-    Two threads would save nothing, and on a busy machine they wait for each other: the demo's training of copy-first
-    took 250 s with two of them on two cores that were busy already, and 20 s with one.
+    On two busy cores the demo's training of copy-first took 250 s with two threads and 20 s with one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

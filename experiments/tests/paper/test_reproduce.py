@@ -11,15 +11,17 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from multistable_experiments.cli import paper as command
 from multistable_experiments.files import read_json, write_json
-from multistable_experiments.paper import command, experiments, store
+from multistable_experiments.paper import experiments, store
 from multistable_experiments.paper import reproduce as module
 from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.reproduce import Clock, parse_duration, reproduce
 from multistable_experiments.tasks import mnist
-from multistable_experiments.training import OutOfTimeError, Schedule, train_run
 from multistable_experiments.training.checkpoint import alone_in
+from multistable_experiments.training.loop import OutOfTimeError, train_run
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.run import Schedule
 from small_data import forget_pathfinder, write_mnist, write_pathfinder
 from sources import environment
 from training_runs import QUIET, copy_first_run, numbers
@@ -235,7 +237,7 @@ def test_two_processes_share_the_work(here):
     assert here(COPY, "alone", seeds=1).exit_code == 0
     code = (
         "import sys; from multistable_experiments.paper.reproduce import reproduce;"
-        "from multistable_experiments.training import Options;"
+        "from multistable_experiments.training.loop import Options;"
         f"summary = reproduce({COPY!r}, 'smoke', 1, out=sys.argv[1] + '/runs', results=sys.argv[1] + '/results',"
         "options=Options('cpu', show_progress=False)); print(summary.exit_code)"
     )

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from multistable.models import build_model
+from multistable_experiments.cli.train import adjust, cell_names
 from multistable_experiments.paper.experiments import EXPERIMENTS
 from multistable_experiments.paper.settings import make_run, preset
 from multistable_experiments.tasks.base import split_sizes
 from multistable_experiments.tasks.pathfinder.task import split_rows as paper_split
-from multistable_experiments.training.command import adjust, cell_names
 
 
 def paper_run(task, cells=("bmru", "bmru"), **settings):

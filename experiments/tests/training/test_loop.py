@@ -10,10 +10,11 @@ import torch
 from multistable.models import build_model
 from multistable_experiments.files import read_json
 from multistable_experiments.paper.experiments import plan
-from multistable_experiments.training import NonFiniteLossError, Schedule, checkpoint, evaluate_lengths, train_run
-from multistable_experiments.training.loop import Training, worth_compiling
+from multistable_experiments.training import checkpoint
+from multistable_experiments.training.loop import NonFiniteLossError, Training, train_run, worth_compiling
 from multistable_experiments.training.processes import Processes
-from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.results import evaluate_lengths, folder_of
+from multistable_experiments.training.run import Schedule
 from training_runs import ALONE, FAST, QUIET, copy_first_run, hold_bit_run, numbers
 
 

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import sources
-from multistable_experiments.training import NonFiniteLossError, OutOfTimeError, Schedule, checkpoint, train_run
-from multistable_experiments.training.loop import Training
+from multistable_experiments.training import checkpoint
+from multistable_experiments.training.loop import NonFiniteLossError, OutOfTimeError, Training, train_run
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.run import Schedule
 from test_files import full_disk
 from training_runs import QUIET, copy_first_run, numbers
 
@@ -25,7 +26,8 @@ NO_GPU = {"condition": not torch.cuda.is_available(), "reason": "there is no GPU
 SCRIPT = """
 import json, sys
 import torch
-from multistable_experiments.training import Options, Run, train_run
+from multistable_experiments.training.loop import Options, train_run
+from multistable_experiments.training.run import Run
 torch.set_num_threads(1)
 run = Run.from_dict(json.loads(sys.argv[1]))
 train_run(run, sys.argv[2], Options(device=sys.argv[3], checkpoint_seconds=0))

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from multistable import SequenceModel
-from multistable_experiments.training import Run, train_run
+from multistable_experiments.training.loop import train_run
+from multistable_experiments.training.run import Run
 from training_runs import QUIET, hold_bit_run
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -3,8 +3,8 @@
 import torch
 
 from multistable.models import build_model
-from multistable_experiments.training import Decay
 from multistable_experiments.training.optim import build_optimizer, decay_groups, set_rate
+from multistable_experiments.training.run import Decay
 from training_runs import copy_first_run
 
 

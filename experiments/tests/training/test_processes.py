@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from multistable_experiments.paper.settings import make_run, preset
-from multistable_experiments.training import checkpoint, results, train_run
+from multistable_experiments.training import checkpoint, results
+from multistable_experiments.training.loop import train_run
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import folder_of
 from sources import environment

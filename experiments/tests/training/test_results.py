@@ -7,9 +7,11 @@ import pytest
 
 from multistable.models import SequenceModel
 from multistable_experiments.files import write_json
-from multistable_experiments.training import Schedule, checkpoint, train_run
+from multistable_experiments.training import checkpoint
 from multistable_experiments.training.evaluate import Evaluator
+from multistable_experiments.training.loop import train_run
 from multistable_experiments.training.results import folder_of, load_trained
+from multistable_experiments.training.run import Schedule
 from training_runs import ALONE, QUIET, copy_first_run, numbers
 
 RUN = copy_first_run(samples=40, epochs=2)

@@ -11,8 +11,7 @@ from multistable.models import ModelConfig
 from multistable.models.config import LRUConfig, PositionConfig
 from multistable_experiments.paper.settings import PRESETS, make_run
 from multistable_experiments.tasks import MNIST, TASKS, CopyFirst
-from multistable_experiments.training import Decay, Run, Schedule
-from multistable_experiments.training.run import LATER
+from multistable_experiments.training.run import LATER, Decay, Run, Schedule
 from training_runs import copy_first_run, hold_bit_run
 
 

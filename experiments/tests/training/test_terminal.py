@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from multistable_experiments.training import Options, loop, train_run
+from multistable_experiments.training import loop
+from multistable_experiments.training.loop import Options, train_run
 from multistable_experiments.training.terminal import defer_interrupts, progress
 from training_runs import QUIET, copy_first_run
 

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from multistable.models import PositionConfig, build_model
-from multistable_experiments.training import NonFiniteLossError, Schedule, train_run
 from multistable_experiments.training.evaluate import Evaluator
+from multistable_experiments.training.loop import NonFiniteLossError, train_run
 from multistable_experiments.training.optim import build_optimizer
 from multistable_experiments.training.processes import Processes
+from multistable_experiments.training.run import Schedule
 from multistable_experiments.training.step import Stepper, autocast, compile_anew
 from training_runs import QUIET, copy_first_run, hold_bit_run, numbers
 

@@ -1,1 +1,1 @@
-"""Benchmarks, one module for each kind of device: ``rows()`` yields what was measured, ``report.py`` shows it."""
+"""Benchmarks: one module per kind of device with ``rows()``, the measurements; ``report.py`` runs and shows them."""

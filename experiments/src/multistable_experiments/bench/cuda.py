@@ -1,13 +1,12 @@
-"""Speed on a GPU: the scans against a copy of as many bytes, peers on the same numbers, layers, a training step.
+"""Speed on a GPU: the scans against a copy of as many bytes, other libraries, layers, a training step.
 
 Only bytes that must move are counted. BMRU forward: cand, beta and h, 3 tensors; backward: the gradient of h, cand and
 beta in, two gradients out, 5 tensors (one row of h per strand is read too, and not counted). LRU on real pairs: forward
 the input and h, 2 tensors of 2N numbers; backward the gradient of h, h and the gradient of the input, 3 tensors. A
-*share* is the time in which the GPU copies that many bytes, by its measured copy bandwidth, over the time taken.
+*share* is the time in which the GPU copies that many bytes, at its measured copy bandwidth, over the measured time.
 
-Times are medians over replays of a CUDA graph (``triton.testing.do_bench_cudagraph``), so that they are the GPU's and
-not those of launching from Python; tensors are several times the cache. Peers are measured where they can be imported;
-they are no dependencies.
+Times are medians over replays of a CUDA graph (``triton.testing.do_bench_cudagraph``), so that they exclude launching
+from Python; tensors are several times the cache. Other libraries are measured if they are installed.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ FORWARD_GOAL, BACKWARD_GOAL, LONG_GOAL, LINEAR_GOAL = 0.88, 0.80, 0.70, 0.75
 
 
 def rows() -> Iterator[Row]:
-    """All measurements, as they come."""
+    """All measurements, each yielded as soon as it is done."""
     for shape in (*SHAPES, LONG):
         for dtype in (torch.float32, torch.bfloat16):
             yield from scan_rows(shape, dtype)
@@ -42,7 +41,7 @@ def rows() -> Iterator[Row]:
 
 
 def scan_rows(shape: tuple[int, int, int], dtype: torch.dtype) -> Iterator[Row]:
-    """The BMRU on the two halves of a projection, as the layer hands them over."""
+    """The BMRU on the two halves of a projection, as in the layer."""
     B, T, N = shape
     goals = (LONG_GOAL, LONG_GOAL) if shape == LONG else (FORWARD_GOAL, BACKWARD_GOAL)
     proj = torch.randn(B, T, 2 * N, device="cuda", dtype=dtype)
@@ -77,7 +76,7 @@ def linear_rows(shape: tuple[int, int, int], dtype: torch.dtype) -> Iterator[Row
 
 
 def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
-    """Other scans on as many float32 numbers: gate and input [B, T, N] in, states out."""
+    """Scans of other libraries on as many float32 numbers: gate and input [B, T, N] in, states out."""
     B, T, N = shape
     name = "BMRU forward"
     proj = torch.randn(B, T, 2 * N, device="cuda")
@@ -110,9 +109,8 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
         value = value.detach()
     if shape != LONG:
         compiled = torch.compile(_associative_scan)
-        yield _gain(
-            name, shape, ms, "associative_scan, compiled", _eager_milliseconds(lambda: compiled(gate, value)), None
-        )
+        compiled_ms = _eager_milliseconds(lambda: compiled(gate, value))
+        yield _gain(name, shape, ms, "associative_scan, compiled", compiled_ms, None)
 
 
 def layer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
@@ -160,7 +158,7 @@ def training_rows() -> Iterator[Row]:
 
 
 class _Pixels:
-    """Sequences and labels of the size of sequential MNIST, without its data."""
+    """A task of the size of sequential MNIST, with random data."""
 
     @staticmethod
     def random(count: int):
@@ -196,14 +194,14 @@ def _associative_scan(gate: Tensor, value: Tensor) -> Tensor:
 
 
 def _milliseconds(compute: Callable[[], object]) -> float:
-    """On the GPU alone: replays of a graph of many calls."""
+    """Time on the GPU alone: replays of a graph of many calls."""
     from triton.testing import do_bench_cudagraph
 
     return do_bench_cudagraph(compute, rep=20, return_mode="median")  # pyright: ignore[reportReturnType]
 
 
 def _eager_milliseconds(compute: Callable[[], object]) -> float:
-    """As called from Python, launches included."""
+    """Time as called from Python, launches included."""
     from triton.testing import do_bench
 
     return do_bench(compute, warmup=25, rep=100, return_mode="median")  # pyright: ignore[reportReturnType]
@@ -213,7 +211,7 @@ def _eager_milliseconds(compute: Callable[[], object]) -> float:
 def _copy_bandwidth() -> float:
     """Bytes read and written per millisecond by a large copy.
 
-    Not in a graph, where the copy engine does it at 2.7 TB/s on an H200; the multiprocessors reach 4.2.
+    Not in a graph: there the copy engine reaches 2.7 TB/s on an H200, the multiprocessors 4.2.
     """
     source = torch.randn(1 << 28, device="cuda")
     target = torch.empty_like(source)
@@ -229,12 +227,7 @@ def _share(
 
 
 def _gain(
-    name: str,
-    shape: tuple[int, ...],
-    ms: float,
-    baseline: str,
-    baseline_ms: float,
-    goal: float | None,
+    name: str, shape: tuple[int, ...], ms: float, baseline: str, baseline_ms: float, goal: float | None,
     dtype: torch.dtype = torch.float32,
-) -> Row:
+) -> Row:  # fmt: skip
     return Row(name, shape, str(dtype)[6:], ms, baseline, baseline_ms, "gain", goal)

@@ -1,15 +1,17 @@
-"""What a benchmark hands over: rows, the machine they were measured on, a JSON file and a table."""
+"""Run a benchmark; report its rows as a table and a JSON file."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
-from multistable_experiments.files import write_atomically
+from multistable_experiments.files import check_writable, write_atomically
 from multistable_experiments.machine import describe
 
 __all__ = ["Row", "run", "table", "write"]
@@ -17,10 +19,10 @@ __all__ = ["Row", "run", "table", "write"]
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison, both sides measured in turns in the same run.
+    """One comparison, both sides measured alternately in the same run.
 
     ``value`` and ``baseline_value`` are in ``unit``. A *cost* is value / baseline_value and should stay below its goal;
-    a *gain* is baseline_value / value and should exceed it; a *share* is the same, of a baseline that cannot be beaten.
+    a *gain* is baseline_value / value and should exceed it; a *share* is a gain over a baseline that cannot be beaten.
     """
 
     name: str
@@ -49,28 +51,29 @@ class Row:
         return fields | {unit: value, f"baseline_{unit}": baseline_value, "ratio": self.ratio, "reached": self.reached}
 
 
-def run(rows: Iterable[Row], device: str, path: Path, console: Console) -> None:
-    """Measure, one line of progress per row; then the table and the file."""
-    measured = []
-    for row in rows:
+def run(device: Literal["cpu", "cuda"], out: Path | None, folder: Path, console: Console) -> None:
+    """Measure, print a line per row and then the table, and write the file ``out`` (default: named by the device)."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device is cuda, but torch finds no GPU")
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    path = out or folder / f"{name.lower().replace(' ', '-')}.json"
+    check_writable("--out", path)  # fail now, not after eight minutes
+    rows = []
+    for row in import_module(f"multistable_experiments.bench.{device}").rows():
         console.print(f"{row.name} {row.shape}: {row.ratio:.2f}", style="dim", highlight=False)
-        measured.append(row)
-    console.print(table(measured, f"Speed on {device}"))
-    write(measured, path)
+        rows.append(row)
+    console.print(table(rows, f"Speed on {'this CPU' if device == 'cpu' else name}"))
+    write(rows, path)
     console.print(f"Results: {path}", soft_wrap=True, markup=False)
 
 
 def write(rows: Iterable[Row], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": describe(), "rows": [row.as_dict() for row in rows]}
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def table(rows: Iterable[Row], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("what")
-    table.add_column("shape")
-    table.add_column("dtype")
+    table = Table("what", "shape", "dtype", title=title, title_justify="left")
     for heading in ("measured", "baseline", "ratio", "goal"):
         table.add_column(heading, justify="right")
     for row in rows:

@@ -1,16 +1,15 @@
-"""The demo: BMRU, LRU and GRU hold a bit and copy a number; it ends in one HTML page."""
+"""The demo: BMRU, LRU and GRU hold a bit and recall a number; the result is one HTML page."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from multistable_experiments.demo import copy_first, hold_bit, page
+from multistable_experiments.demo.outcome import Outcome, error_rows
 from multistable_experiments.files import write_atomically
 from multistable_experiments.paper.settings import Preset
 from multistable_experiments.threads import one_thread
@@ -22,7 +21,7 @@ PAGE = "index.html"
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is computed."""
+    """How much to compute."""
 
     bit_steps: int = 500
     bit_lengths: tuple[int, ...] = hold_bit.LENGTHS
@@ -33,65 +32,36 @@ class Plan:
 
 
 def run(folder: Path, *, seed: int = 0, plan: Plan | None = None, console: Console) -> Path:
-    """Train and test the cells, print two tables, write the page into ``folder`` and return its path.
+    """Train and test the models, print two tables, write the page into ``folder`` and return its path.
 
-    The runs of copy-first are in ``folder/runs``: after a kill the same call goes on with them.
+    The copy-first runs are in ``folder/runs``: after a kill the same call resumes them.
     """
     plan, started = plan or Plan(), time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
+    bits, copies = {}, {}
     with one_thread():
-        bits = hold_bits(plan, seed, console)
-        console.print(bit_table(bits))
-        copies = copy_numbers(plan, seed, folder / "runs", console)
-        console.print(copy_table(copies))
-        sizes = {"seed": seed, "steps": plan.bit_steps, "samples": plan.copy_samples}
-        text = page.make(bits, copies, **sizes, seconds=time.perf_counter() - started)
+        for name in hold_bit.UNITS:
+            console.print(f"hold a bit: {name}", style="dim")
+            bits[name] = hold_bit.learn(name, seed, plan.bit_steps, plan.bit_lengths)
+        console.print(table("One unit, one bit: mean squared error", bits))
+        for name in copy_first.CELLS:
+            console.print(f"copy-first: {name}", style="dim")
+            copies[name] = copy_first.learn(
+                name, seed, plan.copy, folder / "runs", plan.copy_lengths, plan.copy_samples
+            )
+        console.print(table("Copy-first-input: mean squared error", copies))
+        sizes = {"bit_steps": plan.bit_steps, "copy_samples": plan.copy_samples}
+        text = page.make(bits, copies, seed=seed, seconds=time.perf_counter() - started, **sizes)
     path = folder / PAGE
     write_atomically(path, text.encode())
     console.print(f"The page with the pictures: {path.resolve()}", soft_wrap=True, highlight=False, markup=False)
     return path
 
 
-def hold_bits(plan: Plan, seed: int, console: Console) -> dict[str, hold_bit.Outcome]:
-    return {
-        name: hold_bit.learn(name, seed, plan.bit_steps, plan.bit_lengths, bar(console, f"hold a bit, {name}"))
-        for name in hold_bit.UNITS
-    }
-
-
-def copy_numbers(plan: Plan, seed: int, runs: Path, console: Console) -> dict[str, copy_first.Outcome]:
-    outcomes = {}
-    for name in copy_first.CELLS:
-        if console.is_terminal:
-            console.print(f"copy-first, {name}: training on {plan.copy.task.length} steps", style="dim")
-        run, show = copy_first.make(name, seed, plan.copy), bar(console, f"copy-first, {name}")
-        outcomes[name] = copy_first.learn(run, runs, plan.copy_lengths, plan.copy_samples, show, console.is_terminal)
-    return outcomes
-
-
-def bar(console: Console, name: str) -> Callable[[Sequence[Any], str], Iterable[Any]]:
-    """A function that wraps a loop in a progress bar, gone at its end; without a terminal there is none."""
-
-    def show(values: Sequence[Any], words: str) -> Iterable[Any]:
-        return track(values, f"{name}: {words}", console=console, disable=not console.is_terminal, transient=True)
-
-    return show
-
-
-def bit_table(bits: dict[str, hold_bit.Outcome]) -> Table:
-    table = Table(title="One unit, one bit: mean squared error", title_justify="left")
-    for column in ("steps", *bits):
-        table.add_column(column, justify="right")
-    for tests in zip(*(outcome.recalls for outcome in bits.values()), strict=True):
-        table.add_row(f"{tests[0].length:,}", *(page.score(test.error) for test in tests))
-    return table
-
-
-def copy_table(copies: dict[str, copy_first.Outcome]) -> Table:
-    table = Table(title="Copy-first-input: mean squared error", title_justify="left")
-    for column in ("steps", "noise", *copies):
-        table.add_column(column, justify="right")
-    for noise in copy_first.NOISES:
-        for tests in zip(*(outcome.errors[noise] for outcome in copies.values()), strict=True):
-            table.add_row(f"{tests[0][0]:,}", f"{noise:g}", *(page.score(error) for _, error in tests))
+def table(title: str, outcomes: Mapping[str, Outcome]) -> Table:
+    table = Table("error after", title=title, title_justify="left")
+    for name in outcomes:
+        table.add_column(name, justify="right")
+    for row in error_rows(outcomes):
+        table.add_row(*row)
     return table

@@ -1,10 +1,9 @@
-"""Copy-first-input in small: three models trained by the library's loop, then tested on longer sequences.
+"""Copy-first-input with small models: trained by ``train_run``, then tested on longer sequences.
 
-The first of many random numbers is to be given back at the end. Training and folder are those of
-``multistable train``: a killed demo goes on where it was, and a finished run is not computed again.
+A killed demo resumes, and a finished run is not computed again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.models import build_model
+from multistable.models import SequenceModel, build_model
+from multistable_experiments.demo.outcome import Outcome
 from multistable_experiments.paper.settings import SHORT, Preset, make_run
 from multistable_experiments.tasks import CopyFirst
-from multistable_experiments.training import Options, Run, train_run
 from multistable_experiments.training.evaluate import evaluate_stream
+from multistable_experiments.training.loop import Options, train_run
 from multistable_experiments.training.results import folder_of, load_trained
+from multistable_experiments.training.run import Run
 
-__all__ = ["CELLS", "FIRST", "LENGTHS", "NOISES", "PRESET", "Outcome", "learn", "make"]
+__all__ = ["CELLS", "FIRST", "LENGTHS", "NOISES", "PRESET", "CopyOutcome", "learn"]
 
 CELLS = {"BMRU": "bmru", "LRU": "lru", "GRU": "gru"}
 # Ten steps, because all three learn them: with 20 to 50 the GRU's error stayed at 1 in as many epochs, and with 50 the
@@ -35,43 +36,37 @@ NOISES = (1.0, 0.1)
 FIRST = (-1.5, -0.75, 0.0, 0.75, 1.5)
 """First numbers of the sequences that are drawn."""
 
-Show = Callable[[Sequence[Any], str], Iterable[Any]]
-
 
 @dataclass(frozen=True)
-class Outcome:
-    """A trained model and its tests."""
-
+class CopyOutcome(Outcome):
     run: Run
     result: dict[str, Any]
-    """What :func:`~multistable_experiments.training.train_run` wrote: history, metrics, seconds, versions, commit."""
-    errors: dict[float, list[tuple[int, float]]]
-    """For each noise: length, mean squared error."""
-    outputs: Tensor
-    """The output at every step of sequences with the first numbers ``FIRST``: ``[5, T]``."""
+    """The result of :func:`~multistable_experiments.training.train_run`."""
 
 
-def make(name: str, seed: int, preset: Preset = PRESET) -> Run:
-    return make_run(preset, (CELLS[name],) * preset.blocks, seed=seed)
-
-
-def learn(run: Run, folder: Path, lengths: Sequence[int], samples: int, show: Show, show_progress: bool) -> Outcome:
-    """Train, or go on from what is in ``folder``; then test the weights that were best on the validation set."""
-    result = train_run(run, folder, Options(device="cpu", show_progress=show_progress))
+def learn(name: str, seed: int, preset: Preset, folder: Path, lengths: Sequence[int], samples: int) -> CopyOutcome:
+    """Train, or resume the training in ``folder``; then test the weights that were best on the validation set."""
+    run = make_run(preset, (CELLS[name],) * preset.blocks, seed=seed)
+    result = train_run(run, folder, Options(device="cpu"))
     _, model = load_trained(folder_of(run, folder))
-    errors: dict[float, list[tuple[int, float]]] = {noise: [] for noise in NOISES}
-    tests = [(noise, T) for noise in NOISES for T in lengths]
-    for noise, T in show(tests, f"testing on up to {max(lengths):,} steps"):
-        task = CopyFirst(T, noise)
-        errors[noise].append((T, evaluate_stream(task, model, T, samples, run.seed).score))
-    return Outcome(run, result, errors, outputs_over_time(run, folder, max(lengths)))
+    errors = {
+        noise: [(T, evaluate_stream(CopyFirst(T, noise), model, T, samples, seed).score) for T in lengths]
+        for noise in NOISES
+    }
+    return CopyOutcome(
+        curve=[(record["epoch"], record["valid_mse"]) for record in result["history"]],
+        errors=errors,
+        outputs=answers(run, model, max(lengths)),
+        parameters=result["parameters"],
+        seconds=result["seconds"],
+        run=run,
+        result=result,
+    )
 
 
 @torch.no_grad()
-def outputs_over_time(run: Run, folder: Path, T: int) -> Tensor:
-    """What the model would answer at each of T steps, ``[5, T]``; the noise is that of the training, and the same for
-    all five sequences and all models."""
-    _, trained = load_trained(folder_of(run, folder))
+def answers(run: Run, trained: SequenceModel, T: int) -> Tensor:
+    """The output at each of T steps of five sequences, ``[5, T]``: the numbers ``FIRST``, then the same noise."""
     model = build_model(replace(run.model, pooling="none")).eval()
     model.load_state_dict(trained.state_dict())
     task = replace(run.task, length=T, train_samples=2, test_samples=1)

@@ -1,37 +1,26 @@
-"""Parts of pages: one HTML file that needs nothing else. Style sheet and tables here, pictures in ``pictures.py``."""
+"""Build pages that are one self-contained HTML file: templates here, pictures in ``pictures.py``."""
 
-from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from string import Template
 from typing import Any
 
-__all__ = ["coloured", "commit_of", "fill", "machine_rows", "style", "table"]
+from jinja2 import StrictUndefined, Template
+
+__all__ = ["commit_of", "fill", "machine_rows", "style"]
 
 
 def fill(package: str, template: str, values: dict[str, Any]) -> str:
-    """The page whose words are in a file of a package, ``$name`` for each value and ``$style`` for the style sheet."""
-    words = (files(package) / template).read_text(encoding="utf-8")
-    return Template(words).substitute({"style": style(), **values})
+    """Render a jinja2 template, a file of ``package``, with these values and ``style``, the style sheet."""
+    text = (files(package) / template).read_text(encoding="utf-8")
+    return Template(text, undefined=StrictUndefined).render(values, style=style())
 
 
 def style() -> str:
     return (files("multistable_experiments.page") / "style.css").read_text(encoding="utf-8")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
-    """The first column is a name; cells may hold HTML."""
-    top = "".join(f"<th>{cell}</th>" for cell in head)
-    lines = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<table class="{kind}"><thead><tr>{top}</tr></thead>\n<tbody>\n{lines}\n</tbody></table>'
-
-
-def coloured(name: str) -> str:
-    return f'<span class="{name.lower()}">{name}</span>'
-
-
 def machine_rows(facts: dict[str, Any]) -> dict[str, str]:
-    """What :func:`multistable_experiments.machine.describe` says, for a table, as HTML."""
+    """Rows of a table, as HTML, from :func:`multistable_experiments.machine.describe`."""
     rows = {
         "processor": f"{facts['processor']}, {facts['cores']} cores, threads used: {facts['threads']}",
         "system": facts["platform"],

@@ -1,4 +1,4 @@
-"""Pictures for a page: figures as SVG elements whose text is text and whose colours are the page's variables."""
+"""Embed figures in a page: SVG elements whose text is text and whose colours are the page's variables."""
 
 import io
 import re
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 __all__ = ["COLOURS", "FAINT", "INK", "embed", "label_ends"]
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; in a page each is a variable, for light and dark.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; in a page each is a variable, for light and dark.
 COLOURS = {"BMRU": "#0072b2", "LRU": "#d55e00", "GRU": "#009e73", "hybrid": "#9a4f96"}
 INK, FAINT = "#1a1b1c", "#8a8b8c"
 VARIABLES = {colour: name.lower() for name, colour in COLOURS.items()} | {INK: "ink", FAINT: "faint"}
@@ -34,40 +34,42 @@ STYLE: dict[str, Any] = {
 
 
 def embed(name: str, make: Callable[[], Figure], variables: dict[str, str] | None = None) -> str:
-    """The figure that ``make`` draws in the style of the pages, as one ``<svg>`` element.
+    """Return the figure that ``make`` draws in the style of the pages, as one ``<svg>`` element.
 
-    Its identifiers start with ``name``. ``variables`` are more colours with the names of their variables.
+    Its identifiers start with ``name``. ``variables`` maps more colours to the names of their CSS variables.
     """
     style: dict[Any, Any] = {**STYLE, "svg.hashsalt": name}
     with matplotlib.rc_context(style):
         figure = make()
         FigureCanvasSVG(figure)
         file = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=no_metadata)
     text = file.getvalue()
-    text = text[text.index("<svg") :]  # without what makes it a document of its own
+    text = text[text.index("<svg") :]  # drop the XML prolog
     text = re.sub(r"\s*<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2)  # the page decides
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # no identifier twice in a page
+    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2)  # the page sets the size
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # identifiers are unique in a page
     for colour, variable in (VARIABLES | (variables or {})).items():
         text = text.replace(colour, f"var(--{variable})")
     return text
 
 
 def label_ends(panel: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Words in their colours at the right ends of lines, ``(value, words, colour)``, moved apart where they would
-    overlap. The limits of the panel must be set."""
-    to_share = panel.transData + panel.transAxes.inverted()
+    """Label the right ends of lines, ``(value, words, colour)``; labels that would overlap are moved apart.
+
+    Set the panel's y limits first.
+    """
+    to_fraction = panel.transData + panel.transAxes.inverted()
     x = panel.get_xlim()[1]
-    placed = sorted((float(to_share.transform((x, value))[1]), words, colour) for value, words, colour in ends)
+    placed = sorted((float(to_fraction.transform((x, value))[1]), words, colour) for value, words, colour in ends)
     for place, (_, words, colour) in zip(apart([p for p, *_ in placed], 0.075), placed, strict=True):
         # a line of text is 0.075 of the panel's height
         panel.annotate(words, (1.03, place), xycoords="axes fraction", color=colour, weight="bold", va="center")
 
 
 def apart(places: list[float], gap: float) -> list[float]:
-    """Rising numbers, each pair of neighbours pushed apart evenly until no two are closer than ``gap``.
+    """Push the rising numbers apart, evenly, until no two are closer than ``gap``.
 
     >>> [round(place, 2) for place in apart([0.1, 0.5, 0.5, 0.51], 0.2)]
     [0.1, 0.3, 0.5, 0.7]

@@ -20,9 +20,8 @@ from multistable_experiments.paper.settings import SEEDS, Scale
 from multistable_experiments.paper.store import Record
 from multistable_experiments.paper.stream_tests import measure
 from multistable_experiments.tasks.mnist import DataError
-from multistable_experiments.training import NonFiniteLossError, Options, OutOfTimeError, train_run
 from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in
-from multistable_experiments.training.loop import BEST, LAST
+from multistable_experiments.training.loop import BEST, LAST, NonFiniteLossError, Options, OutOfTimeError, train_run
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import FILE as RESULT
 from multistable_experiments.training.results import folder_of

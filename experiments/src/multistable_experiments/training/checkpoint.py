@@ -9,7 +9,7 @@ from torch import Tensor
 
 from multistable.models.tensors import load_tensors
 from multistable.models.tensors import save_tensors as save
-from multistable_experiments.files import UNREADABLE, DamagedFileError, locked
+from multistable_experiments.files import DamagedFileError, locked
 
 __all__ = ["CheckpointError", "InUseError", "alone_in", "hint_on_damage", "load", "restore", "save"]
 
@@ -58,14 +58,3 @@ def restore(live: dict[str, Tensor], saved: dict[str, Tensor], source: Path | st
             got, expected = list(saved[name].shape), list(tensor.shape)
             raise CheckpointError(f"checkpoint {source} does not fit: {name} must have shape {expected}, got {got}")
         tensor.detach().copy_(saved[name])
-
-
-@contextmanager
-def damage_named(path: Path) -> Iterator[None]:
-    """Around the reading of a JSON file in a run's folder: if it is not what it should be, the error names it."""
-    try:
-        yield
-    except UNREADABLE as error:
-        raise CheckpointError(
-            f"{path} is truncated or corrupt: {error}; remove it to compute anew what it held"
-        ) from error

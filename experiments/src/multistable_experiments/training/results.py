@@ -1,6 +1,6 @@
 """The folder of a run: ``run.json``, ``result.json``, and the trained model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,21 +85,3 @@ def evaluate_lengths(
         scores = evaluate_stream(run.task, model, length, samples, run.seed, precision=run.precision, device=device)
         records.append({"length": length, "samples": samples, run.task.metric: scores.score})
     return records
-
-
-def check_machine(machine: dict[str, Any]) -> None:
-    if missing := {"gpu", "processor", "commit", "dirty"} - machine.keys():
-        raise ValueError(f"machine has no {sorted(missing)[0]}")
-    words = [machine["gpu"], machine["processor"], machine["commit"], *machine.get("earlier_commits", [])]
-    for word in words:
-        if not isinstance(word, str | None):
-            raise TypeError(f"machine must name its parts and commits in words, got {word!r}")
-
-
-def check_numbers(where: str, values: dict[str, Any], names: Sequence[str], others: Sequence[str] = ()) -> None:
-    """``others`` may be missing."""
-    for name in (*names, *(other for other in others if other in values)):
-        if name not in values:
-            raise ValueError(f"{where} has no {name}")
-        if isinstance(values[name], bool) or not isinstance(values[name], int | float):
-            raise TypeError(f"{name} in {where} must be a number, got {values[name]!r}")

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.text import Annotation
 
 from drawings import assert_drawn, texts
-from multistable_experiments.paper.command import figure
+from multistable_experiments.cli.paper import figure
 from multistable_experiments.paper.experiments import EXPERIMENTS
 from multistable_experiments.paper.figures import FIGURES
 from paper_records import SCORES, make, records, save

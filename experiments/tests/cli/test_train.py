@@ -1,24 +1,21 @@
-"""``multistable train``: options reach the run, a table comes out, mistakes are answered in one sentence."""
+"""``multistable train``: options reach the run, a table is printed, mistakes are reported in one line."""
 
 import json
 
 import pytest
-import typer
-from multistable_experiments.tasks.pathfinder.compact import Origin
-from multistable_experiments.tasks.pathfinder.produce import FolderStore, produce
 from typer.testing import CliRunner
 
-from multistable_experiments.tasks.pathfinder import settings
-from multistable_experiments.tasks.pathfinder.task import release_folder
-from multistable_experiments.training.command import train
-from small_data import forget_pathfinder
-
-app = typer.Typer()
-app.command()(train)
+from multistable.dynamics import FIELDS
+from multistable.layers import LAYERS
+from multistable_experiments.cli import app
+from multistable_experiments.cli.options import Scale
+from multistable_experiments.paper import settings
+from multistable_experiments.tasks import TASKS
+from small_data import forget_pathfinder, write_release
 
 
 def call(*words):
-    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "120"})
+    return CliRunner().invoke(app, ["train", *map(str, words)], env={"COLUMNS": "120"})
 
 
 def the_result(out):
@@ -34,15 +31,13 @@ def test_smoke_prints_a_table_and_writes_a_result(tmp_path):
     for word in ("copy-first", "validation mse", "test mse", "best on validation", "60 timesteps", str(tmp_path)):
         assert word in done.output.replace("\n", "")
     assert f"{result['metrics']['last']['test_mse']:.5f}" in done.output
-    assert call(*options).output == done.output, "a finished run shows its table again"
+    assert call(*options).output == done.output, "a finished run prints its table again"
 
 
 def test_options_reach_the_run(tmp_path):
     words = "copy-first --scale smoke --cell lru,bmru --d-model 8 --d-state 6 --epochs 1 --batch-size 50 --seed 7"
-    words += (
-        " --learning-rate 0.01 --decay usual --length 5 --noise 0.5 --dropout 0.1 --device cpu --precision bfloat16"
-    )
-    done = call(*words.split(), "--out", tmp_path)
+    words += " --learning-rate 0.01 --decay usual --length 5 --noise 0.5 --dropout 0.1 --precision bfloat16"
+    done = call(*words.split(), "--device", "cpu", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     run = the_result(tmp_path)["run"]
     model, task = run["model"], run["task"]
@@ -57,7 +52,6 @@ def test_options_reach_the_run(tmp_path):
     ("words", "message"),
     [
         ("adding", "task must be one of copy-first, hold-bit, mnist, pathfinder, got 'adding'"),
-        ("hold-bit --blocks 0", "--blocks must be at least 1, got 0"),
         ("hold-bit --learning-rate=-1", "--learning-rate must be a positive number, got -1.0"),
         ("hold-bit --learning-rate nan", "--learning-rate must be a positive number, got nan"),
         ("hold-bit --noise 0.1", "the task hold-bit has no --noise"),
@@ -74,7 +68,7 @@ def test_options_reach_the_run(tmp_path):
         ("copy-first --batch-size 100000", "batch_size must not exceed the 7200 training samples, got 100000"),
     ],
 )
-def test_mistakes_are_answered_in_one_sentence(tmp_path, words, message):
+def test_a_mistake_is_reported_in_one_line(tmp_path, words, message):
     done = call(*words.split(), "--out", tmp_path)
     assert done.exit_code == 1
     assert message in done.output
@@ -82,11 +76,17 @@ def test_mistakes_are_answered_in_one_sentence(tmp_path, words, message):
     assert not list(tmp_path.rglob("*.safetensors")), "nothing was trained"
 
 
-def test_the_release_of_pathfinder_can_be_trained_on(tmp_path, monkeypatch):
+def test_blocks_must_be_positive(tmp_path):
+    done = call("hold-bit", "--blocks", 0, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "--blocks" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_trains_on_the_release_of_pathfinder(tmp_path, monkeypatch):
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     forget_pathfinder()
-    origin = Origin(settings("intermediate"), seed=0, count=60)
-    list(produce(FolderStore(release_folder()), origin))
+    write_release("intermediate", 60)
     words = "pathfinder --scale smoke --level intermediate --source release --rule s4 --images 60 --batch-size 8"
     done = call(*words.split(), "--epochs", 1, "--out", tmp_path / "runs", "--device", "cpu")
     assert done.exit_code == 0, done.output
@@ -94,14 +94,14 @@ def test_the_release_of_pathfinder_can_be_trained_on(tmp_path, monkeypatch):
     assert (task["source"], task["rule"], task["images"]) == ("release", "s4", 60)
 
 
-def test_missing_data_are_one_sentence(tmp_path, monkeypatch):
+def test_missing_data_are_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     forget_pathfinder()
     done = call("pathfinder", "--scale", "smoke", "--out", tmp_path / "runs", "--device", "cpu")
     assert done.exit_code == 1
-    [sentence] = done.output.splitlines()
-    assert sentence.startswith("error: ")
-    assert "easy32.npz does not exist: write it with `multistable data pathfinder" in sentence
+    [line] = done.output.splitlines()
+    assert line.startswith("error: ")
+    assert "easy32.npz does not exist: write it with `multistable data pathfinder" in line
 
 
 def test_a_damaged_result_is_named(tmp_path):
@@ -114,16 +114,17 @@ def test_a_damaged_result_is_named(tmp_path):
     assert done.output.startswith(f"error: {path} is truncated or corrupt: Expecting property name")
 
 
-def test_an_impossible_folder_is_one_sentence(tmp_path):
+def test_an_impossible_folder_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").touch()
     done = call("hold-bit", "--scale", "smoke", "--out", tmp_path / "file" / "runs", "--device", "cpu")
     assert done.exit_code == 1
-    [sentence] = done.output.splitlines()
-    assert sentence.startswith(f"error: {tmp_path / 'file' / 'runs'}")
-    assert sentence.endswith(" leads through a file, where a folder is needed")
+    [line] = done.output.splitlines()
+    assert line.startswith(f"error: {tmp_path / 'file' / 'runs'}")
+    assert line.endswith(": part of this path is a file, not a folder")
 
 
-def test_help_is_for_newcomers():
-    text = " ".join(call("--help").output.split())
-    for word in ("hold-bit", "copy-first", "mnist", "smoke", "accelerate launch", "--black-pixels", "--d-state"):
+def test_help_names_every_task_layer_field_and_scale():
+    text = " ".join(call("--help").output.replace("│", "").split())
+    for word in (*TASKS, *LAYERS, *FIELDS, *settings.SCALES, "accelerate launch", "--black-pixels", "--d-state"):
         assert word in text
+    assert Scale == settings.Scale

@@ -1,17 +1,14 @@
-"""The commands that read results: a folder that was named must be there, the usual one need not."""
+"""The commands that read results: a folder given by the user must exist, the default one need not."""
 
 from dataclasses import replace
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from multistable_experiments.paper import claims, command, store
+from multistable_experiments.cli import app
+from multistable_experiments.paper import claims, store
+from multistable_experiments.paper.experiments import FIGURES
 from paper_records import records
-
-app = typer.Typer()
-for function in (command.claims, command.figure, command.report):
-    app.command()(function)
 
 
 def call(*words):
@@ -19,7 +16,7 @@ def call(*words):
 
 
 @pytest.mark.parametrize("words", ["claims", "figure copy-first --out pictures", "report --out page.html"])
-def test_a_folder_that_was_named_must_be_there(tmp_path, monkeypatch, words):
+def test_a_given_folder_must_exist(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     for name in ("mistyped", "file"):
@@ -31,7 +28,7 @@ def test_a_folder_that_was_named_must_be_there(tmp_path, monkeypatch, words):
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing was written"
 
 
-def test_the_usual_folder_may_be_missing(tmp_path, monkeypatch):
+def test_the_default_folder_may_be_missing(tmp_path, monkeypatch):
     """A newcomer has no results yet, and a folder of results need not have those of every scale."""
     monkeypatch.setattr(claims, "CLAIMS", tuple(claim for claim in claims.CLAIMS if claim.trained))
     monkeypatch.chdir(tmp_path)
@@ -43,19 +40,26 @@ def test_the_usual_folder_may_be_missing(tmp_path, monkeypatch):
     assert call("claims", "--results", tmp_path, "--scale", "small").output == done.output
 
 
-def test_results_of_other_settings_than_now_are_named_and_left_out(tmp_path, monkeypatch):
+def test_outdated_results_in_the_default_folder_are_named_and_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "CLAIMS", tuple(claim for claim in claims.CLAIMS if claim.id == "copy-300-bmru"))
     monkeypatch.chdir(tmp_path)
     found = [record for record in records() if record.configuration == "bmru-T300"]
     old = replace(found[0], run=replace(found[0].run, batch_size=128))
     for record in (old, *found[1:]):
-        store.write(tmp_path / "results", record)
+        store.write(tmp_path / "experiments" / "results", record)
     done = call("claims")
-    assert "left out, of other settings than now: copy-first/bmru-T300-seed0" in done.output
+    assert "left out, computed with other settings: copy-first/bmru-T300-seed0" in done.output
     assert "seeds 1, 2, 3, 4; 100 epochs" in done.output
     assert "1 provisional" in done.output
+    monkeypatch.setattr("multistable_experiments.paper.report.write", lambda records, out, *_: out)
     for words in ("figure copy-first", "report"):
         assert "copy-first/bmru-T300-seed0" in call(*words.split()).output
-    store.write(tmp_path / "results", found[0])
+    store.write(tmp_path / "experiments" / "results", found[0])
     assert "left out" not in (again := call("claims").output)
     assert "1 held" in again
+
+
+def test_help_names_every_figure_and_the_default_folder():
+    text = " ".join(call("reproduce", "--help").output.replace("│", "").split())
+    assert all(name in text for name in FIGURES)
+    assert "experiments/results if that folder exists, else results" in text

@@ -1,0 +1,15 @@
+"""What several commands share. Nothing here imports torch, so that ``--help`` is quick."""
+
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["DEVICE_HELP", "Scale", "default_folder"]
+
+Scale = Literal["smoke", "small", "paper"]
+DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda, cuda:1."
+
+
+def default_folder(name: str) -> Path:
+    """``experiments/NAME`` if that folder exists, as in a clone of the repository; otherwise ``NAME``."""
+    in_clone = Path("experiments", name)
+    return in_clone if in_clone.is_dir() else Path(name)

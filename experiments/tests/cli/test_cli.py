@@ -1,0 +1,118 @@
+"""The command line: its help, its defaults, and what it says when something is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from multistable_experiments.cli import app
+from multistable_experiments.cli.options import default_folder
+from sources import environment
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(app, words, env={"COLUMNS": "120"})
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a new process."""
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=environment(COLUMNS="120"))
+
+
+def without(package: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as if ``package`` were not installed."""
+    code = f"import sys; sys.modules['{package}'] = None; from multistable_experiments.cli import main; main()"
+    return run("-c", code, *args)
+
+
+def commands(command: Any, *words: str) -> dict[tuple[str, ...], Any]:
+    """Every command by its words, such as ``("data", "pathfinder")``."""
+    if not hasattr(command, "commands"):
+        return {words: command}
+    return {k: v for name, part in command.commands.items() for k, v in commands(part, *words, name).items()}
+
+
+COMMANDS = commands(typer.main.get_command(app))
+
+
+def test_help_names_every_command_and_imports_no_torch() -> None:
+    assert ("train",) in COMMANDS
+    result = without("torch", "--help")
+    assert result.returncode == 0, result.stderr
+    for name, *_ in COMMANDS:
+        assert f" {name} " in result.stdout
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_help_on_every_option(words: tuple[str, ...]) -> None:
+    assert COMMANDS[words].help
+    for parameter in COMMANDS[words].params:
+        assert getattr(parameter, "help", None), f"{parameter.name} has no help"
+
+
+def test_info_names_the_backend_and_the_reason() -> None:
+    result = run("-m", "multistable_experiments", "info")
+    assert result.returncode == 0, result.stderr
+    for words in ("torch", "numba", "compiled loops", "cuda"):
+        assert words in result.stdout
+    assert result.stdout.count("compiled loops") == 1  # one row per device: no backend depends on the dtype
+
+
+def test_info_says_how_to_get_the_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multistable.ops.dispatch._installed", lambda name: False)
+    assert "'multistable[cpu]'" in call("info").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("demo --folder taken", "taken must be a folder, but is a file"),
+        ("bench --out taken/cpu.json", "taken must be a folder, but is a file"),
+        ("bench --out .", "--out must be a file, but . is a folder"),
+    ],
+)
+def test_an_impossible_path_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("")
+    result = call(*words.split())
+    assert (result.exit_code, result.output) == (1, f"error: {message}\n")
+
+
+def test_bench_refuses_an_unknown_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call("bench", "--device", "tpu")
+    assert result.exit_code == 2
+    assert "'tpu' is not one of" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_bench_on_a_gpu_needs_few_packages() -> None:
+    """Beside torch and Triton a GPU machine needs typer and rich only."""
+    blocked = dict.fromkeys(("matplotlib", "numba", "PIL", "safetensors", "accelerate"))
+    modules = "bench.cuda", "bench.report", "cli", "training.optim", "training.processes", "training.step"
+    imports = "".join(f"import multistable_experiments.{module}\n" for module in modules)
+    result = run("-c", f"import sys\nsys.modules.update({blocked})\n{imports}")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("words", ["demo", "figure surrogates"])
+def test_a_missing_package_is_reported_in_one_line(words: str) -> None:
+    result = without("matplotlib", *words.split())
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: matplotlib is not installed: run `pip install ./experiments`")
+
+
+def test_default_folder_is_that_of_a_clone_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert default_folder("results") == Path("results")
+    (tmp_path / "experiments" / "results").mkdir(parents=True)
+    assert default_folder("results") == Path("experiments/results")
+    assert default_folder("benchmarks/results") == Path("benchmarks/results")
