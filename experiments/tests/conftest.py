@@ -34,7 +34,7 @@ def uninitialised_memory_is_nan() -> Iterator[None]:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the compiled backend hand even small parts to its threads."""
-    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_PART", 1 << 12)
+    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_SPAN", 1 << 12)
 
 
 @pytest.fixture

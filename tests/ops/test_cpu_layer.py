@@ -1,7 +1,7 @@
-"""The layer by tiles on the CPU (``ops/cpu_layer.py``) against one product and one scan: the tiles must not show.
+"""The tiled layer on the CPU (``ops/cpu_layer.py``) against one product and one scan: the tiles must not show.
 
-Given the same projection both scan to the same bits; the products of a tile and of the whole are compared as floats,
-in float64, where no gate of these inputs is near enough to its threshold to flip.
+On the same projection both scans give the same bits. The products of a tile and of the whole are compared as floats,
+in float64, where no gate of these inputs is close enough to its threshold to flip.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ from torch.export import Dim
 
 from multistable import BMRU
 from multistable.ops import bmru_layer, cpu_layer, memory
-from multistable.ops.memory import fresh
 from tolerances import assert_close, assert_same_bits
 
 SHAPES = [(3, 40), (40, 3), (1, 101), (2, 1)]
@@ -59,7 +58,7 @@ def test_tiles_do_not_show(
     options = {"reset": reset} if with_reset else {}
     if with_lengths:
         options["lengths"] = torch.randint(0, T + 1, (B,))
-    assert cpu_layer.fusible(x, rnn.weight_ih_l0, "auto") == (B * T > 5)
+    assert cpu_layer.can_tile(x, rnn.weight_ih_l0, "auto") == (B * T > 5)
     got = run(rnn, x, hx, **options)
     with torch.no_grad():
         for quiet, kept in zip(rnn(x, hx, **options), got[:2], strict=True):
@@ -93,11 +92,11 @@ def test_tiles_with_a_frozen_parameter(small_tiles, frozen) -> None:
     assert all(grad is not None and grad.abs().sum() > 0 for grad in grads.values())
 
 
-def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
+def test_a_frozen_layer_keeps_no_projection(small_tiles) -> None:
     """Even with gradients enabled: the projection that a backward would need is the largest tensor of all."""
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
     made = []
-    small_tiles.setattr(cpu_layer, "kept", lambda *args: made.append(fresh(*args)) or made[-1])
+    small_tiles.setattr(cpu_layer, "new_empty", lambda x, shape: made.append(x.new_empty(shape)) or made[-1])
     rnn(x)
     assert [y.shape[-1] for y in made] == [9, 18]
     made.clear()
@@ -107,8 +106,8 @@ def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
 
 @pytest.fixture
 def long() -> tuple[BMRU, Tensor]:
-    """A layer and an input with a projection of 5 MiB, and states of less than what is kept; the memory of the first
-    step waits for the next, on Linux."""
+    """A layer and an input with a projection of 5 MiB, and smaller states, whose memory is not kept. The memory of the
+    first step waits for the next, on Linux."""
     memory._idle.clear()
     rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 2560, 3)
     rnn(x)[0].sum().backward()
@@ -123,7 +122,7 @@ def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     return output, [y for y in saved if y.shape == (*x.shape[:2], 512)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 @pytest.mark.parametrize("fails", [False, True], ids=["step", "failure"])
 def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
     rnn, x = long
@@ -131,14 +130,14 @@ def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
     output = rnn(x)[0]
     assert memory._idle == []
     if fails:
-        monkeypatch.setattr(cpu_layer._FusedBackward, "apply", lambda *args: 1 / 0)
+        monkeypatch.setattr(cpu_layer._TiledLayerBackward, "apply", lambda *args: 1 / 0)
     with contextlib.suppress(ZeroDivisionError):
         output.sum().backward()
     del output
     assert memory._idle == [block]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 def test_a_forward_that_fails_gives_its_memory_back(long, monkeypatch) -> None:
     rnn, x = long
     [block] = memory._idle
@@ -178,9 +177,9 @@ def test_a_saved_projection_stays_as_it_was(long) -> None:
     assert torch.equal(proj, before)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 def test_outputs_and_gradients_stay_as_they_were() -> None:
-    """Their memory is kept, too, but for what comes when nobody holds them any more."""
+    """Their memory is kept, too, but reused only when nothing refers to them any more."""
     memory._idle.clear()
     rnn, held = BMRU(256, 256, batch_first=True), []
     for _ in range(3):
@@ -202,7 +201,7 @@ def large() -> tuple[BMRU, Tensor]:
 
 @pytest.mark.parametrize("change", [torch.relu_, lambda y: y.add_(1), lambda y: y.detach_()])
 def test_large_outputs_can_be_changed_in_place(change) -> None:
-    """A view that a function of autograd returned could not."""
+    """A view returned by an autograd function could not."""
     rnn, x = large()
     output = rnn(x)[0]
     expected = change(output.detach().clone())
@@ -225,7 +224,7 @@ def test_large_inputs_can_be_traced() -> None:
     assert torch.equal(traced(-x)[0], rnn(-x)[0])
 
 
-def test_an_initial_state_that_is_still_to_be_negated() -> None:
+def test_a_lazily_negated_initial_state() -> None:
     rnn, x = large()
     h0 = torch.randn(1, 32, 64, dtype=torch.complex64).conj().imag
     assert h0.is_neg()
@@ -243,7 +242,7 @@ def test_tiles_of_full_size_give_the_bits_of_the_definition() -> None:
     D = 1 and no bias: one product per number, which no order of summation can round differently.
     """
     rnn, x = BMRU(1, 256, bias=False, batch_first=True), torch.randn(1, 5000, 1)
-    assert cpu_layer.fusible(x, rnn.weight_ih_l0, "auto")
+    assert cpu_layer.can_tile(x, rnn.weight_ih_l0, "auto")
     options = {"alpha_surr": 1.0, "reset": None, "reverse": False, "time_major": False, "backend": "reference"}
     expected = bmru_layer(nn.functional.linear(x, rnn.weight_ih_l0), rnn.alpha_l0, None, **options)
     for actual, wanted in zip(rnn(x), (expected[0], expected[1][None]), strict=True):
@@ -258,35 +257,35 @@ def test_tiles_have_no_second_derivative(small_tiles) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "portable"])
-def test_other_backends_are_not_fused(small_tiles, backend) -> None:
+def test_other_backends_are_not_tiled(small_tiles, backend) -> None:
     weight = torch.zeros(18, 4)
-    assert cpu_layer.fusible(torch.zeros(9, 9, 4), weight, "cpu")
-    assert not cpu_layer.fusible(torch.zeros(9, 9, 4), weight, backend)
+    assert cpu_layer.can_tile(torch.zeros(9, 9, 4), weight, "cpu")
+    assert not cpu_layer.can_tile(torch.zeros(9, 9, 4), weight, backend)
 
 
-def test_one_tile_is_not_fused(small_tiles) -> None:
+def test_one_tile_is_not_worth_it(small_tiles) -> None:
     """10 rows of 18 float32 fill it; sequences are counted as well as steps."""
     weight = torch.zeros(18, 4)
-    assert not cpu_layer.fusible(torch.zeros(1, 10, 4), weight, "auto")
-    assert not cpu_layer.fusible(torch.zeros(2, 5, 4), weight, "auto")
-    assert cpu_layer.fusible(torch.zeros(1, 11, 4), weight, "auto")
-    assert cpu_layer.fusible(torch.zeros(4, 3, 4), weight, "auto")
+    assert not cpu_layer.can_tile(torch.zeros(1, 10, 4), weight, "auto")
+    assert not cpu_layer.can_tile(torch.zeros(2, 5, 4), weight, "auto")
+    assert cpu_layer.can_tile(torch.zeros(1, 11, 4), weight, "auto")
+    assert cpu_layer.can_tile(torch.zeros(4, 3, 4), weight, "auto")
 
 
-def test_what_the_function_does_not_know_is_not_fused(small_tiles) -> None:
-    """Half precision, mixed dtypes, autocast, transforms, fake and other tensors that are not on the CPU."""
+def test_unsupported_calls_are_not_tiled(small_tiles) -> None:
+    """Half precision, mixed dtypes, autocast, transforms, tensors that are not on the CPU."""
     x, weight = torch.zeros(9, 9, 4), torch.zeros(18, 4)
-    assert not cpu_layer.fusible(x.bfloat16(), weight.bfloat16(), "auto")
-    assert not cpu_layer.fusible(x, weight.double(), "auto")
-    assert not cpu_layer.fusible(x.to("meta"), weight.to("meta"), "auto")
+    assert not cpu_layer.can_tile(x.bfloat16(), weight.bfloat16(), "auto")
+    assert not cpu_layer.can_tile(x, weight.double(), "auto")
+    assert not cpu_layer.can_tile(x.to("meta"), weight.to("meta"), "auto")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not cpu_layer.fusible(x, weight, "auto")
+        assert not cpu_layer.can_tile(x, weight, "auto")
     seen = []
-    torch.func.grad(lambda y: seen.append(cpu_layer.fusible(y, weight, "auto")) or y.sum())(x)
+    torch.func.grad(lambda y: seen.append(cpu_layer.can_tile(y, weight, "auto")) or y.sum())(x)
     assert seen == [False]
 
 
-def test_fake_tensors_are_not_fused(small_tiles) -> None:
+def test_fake_tensors_are_not_tiled(small_tiles) -> None:
     with FakeTensorMode():
         output, h_n = BMRU(4, 9)(torch.randn(50, 2, 4))
     assert output.shape == (50, 2, 9)

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from multistable.layers import sequences
 from multistable.layers.base import Recurrent, reset_linear
-from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
+from multistable.ops import bmru_layer, bmru_step
 from multistable.ops.checks import check_alpha_surr, check_sizes
+from multistable.ops.cpu_layer import can_tile, tiled_bmru_layer
 
 __all__ = ["BMRU", "BMRUCell"]
 
@@ -198,8 +199,8 @@ class BMRU(Recurrent):
             "reverse": reverse,
             "time_major": not self.batch_first,
         }
-        if fusible(x, weight, self.backend, bias, alpha, h0):
-            h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
+        if can_tile(x, weight, self.backend, bias, alpha, h0):
+            h, h_last = tiled_bmru_layer(x, weight, bias, alpha, h0, valid=steps.valid, **options)
         else:
             h, h_last = bmru_layer(self.project(x, layer, suffix, steps), alpha, h0, backend=self.backend, **options)
         return h, steps.last_state(h, h_last, reverse)

@@ -1,21 +1,21 @@
-"""A BMRU layer on the CPU: projection and scan tile by tile, so that what passes between the two stays in the cache.
+"""A BMRU layer on the CPU: projection and scan tile by tile, so that what passes between them stays in the cache.
 
 ::
 
     proj = x W^T + b        [B, T, 2N], cand then beta
     h    = scan(proj)       [B, T, N]
 
-A *tile* is as many timesteps as have 4 MiB of projection. The scan goes on with the state that leaves the tile before,
+A *tile* is as many timesteps as have 4 MiB of projection. Each tile starts from the state that leaves the one before,
 which gives the same bits as one scan. Without gradients the projection never exists as a whole. With gradients it does,
-in memory that waits for the next call when the backward is done; its gradient never exists as a whole::
+but its gradient does not::
 
     grad_x = grad_proj W        grad_W = sum of grad_proj^T x over tiles        grad_b = sum of grad_proj over rows
 
-The projection and its gradient are the two largest pieces of fresh memory of a layer, and the first touch of fresh
-memory costs more than the scan's work on it.
+The projection and its gradient are a layer's two largest pieces of fresh memory, and the first touch of fresh memory
+costs more than the scan's work on it.
 
-The matrix products are cut too. Wherever it was looked at, MKL rounded those of a tile like the whole, in float32 and
-float64; that is not promised.
+The matrix products are cut, too. In every case tried, MKL rounded those of a tile like the whole, in float32 and
+float64; that is not guaranteed.
 """
 
 from itertools import pairwise
@@ -24,31 +24,32 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from multistable.ops.autograd import Function
 from multistable.ops.dispatch import choose, load
-from multistable.ops.memory import kept
-from multistable.ops.operators import batch_first, refuse_twice, watched
+from multistable.ops.memory import new_empty
+from multistable.ops.operators import batch_first, intercepted, raise_no_second_derivative, transformed
 
-__all__ = ["bmru_fused", "fusible"]
+__all__ = ["can_tile", "tiled_bmru_layer"]
 
 _TILE = 1 << 22  # bytes of projection
 
 
-def fusible(x: Tensor, weight: Tensor, backend: str, *others: Tensor | None) -> bool:
-    """Whether :func:`bmru_fused` can and should compute the layer: on the CPU, eagerly, more than one tile.
+def can_tile(x: Tensor, weight: Tensor, backend: str, *others: Tensor | None) -> bool:
+    """Whether :func:`tiled_bmru_layer` can and should compute the layer: on the CPU, eagerly, more than one tile.
 
-    Half precision is left to one product: sums over tiles would round the gradient of the weights once per tile.
+    Not in half precision: sums over tiles would round the gradient of the weights once per tile.
     """
-    if x.device.type != "cpu" or watched((x, weight, *others)):
+    if x.device.type != "cpu" or intercepted(x, weight, *others):
         return False
     wide = x.dtype == weight.dtype and x.dtype in (torch.float32, torch.float64)
     if not wide or x.shape[0] * x.shape[1] <= _rows_of_a_tile(weight):
         return False
-    if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():  # _Fused knows neither
+    if torch.is_autocast_enabled("cpu") or transformed():  # _TiledLayer supports neither
         return False
     return choose(backend, x).backend == "cpu"
 
 
-def bmru_fused(
+def tiled_bmru_layer(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -69,7 +70,7 @@ def bmru_fused(
     h0 = None if h0 is None else h0.to(x.dtype)
     inputs = x, weight, bias, alpha.to(x.dtype), h0
     keep = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in inputs)
-    return _Fused.apply(*inputs, reset, valid, _Options(alpha_surr, reverse, time_major, keep))
+    return _TiledLayer.apply(*inputs, reset, valid, _Options(alpha_surr, reverse, time_major, keep))
 
 
 class _Options(NamedTuple):
@@ -80,8 +81,8 @@ class _Options(NamedTuple):
     """Whether a backward may follow, which needs the whole projection."""
 
 
-class _Fused(torch.autograd.Function):
-    """:func:`bmru_fused`, tensors in one dtype."""
+class _TiledLayer(Function):
+    """:func:`tiled_bmru_layer`, tensors in one dtype."""
 
     @staticmethod
     def forward(
@@ -97,9 +98,9 @@ class _Fused(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         N, reverse, time_major = len(alpha), options.reverse, options.time_major
         tiles = _tiles(x, weight, options)
-        h = kept(x, (*x.shape[:2], N))
+        h = new_empty(x, (*x.shape[:2], N))
         h_last = x.new_empty(x.shape[1 if time_major else 0], N)
-        proj = kept(x, (*x.shape[:2], 2 * N)) if options.keep else None
+        proj = new_empty(x, (*x.shape[:2], 2 * N)) if options.keep else None
         scratch = x.new_empty(0 if options.keep else max(tile.rows for tile in tiles), 2 * N)
         state = None
         for tile in tiles:
@@ -120,11 +121,16 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return *_FusedBackward.apply(*grads, *ctx.saved_tensors, ctx.options, ctx.needs_input_grad), None, None, None
+        return (
+            *_TiledLayerBackward.apply(*grads, *ctx.saved_tensors, ctx.options, ctx.needs_input_grad),
+            None,
+            None,
+            None,
+        )
 
 
-class _FusedBackward(torch.autograd.Function):
-    """A function of its own, so that a second derivative is refused and not taken for zero."""
+class _TiledLayerBackward(Function):
+    """A function of its own, so that a second derivative raises instead of being zero."""
 
     @staticmethod
     def forward(
@@ -144,7 +150,7 @@ class _FusedBackward(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         reverse, time_major = options.reverse, options.time_major
         tiles = _tiles(x, weight, options)
-        grad_x = kept(x, x.shape) if needs[0] else None
+        grad_x = new_empty(x, x.shape) if needs[0] else None
         grad_weight = torch.zeros_like(weight) if needs[1] else None
         grad_bias = x.new_zeros(len(weight)) if needs[2] else None
         grad_alpha, grad_h0 = torch.zeros_like(alpha), h.new_empty(h.shape[1 if time_major else 0], len(alpha))
@@ -183,7 +189,7 @@ class _FusedBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        refuse_twice()
+        raise_no_second_derivative()
 
 
 class _Tile(NamedTuple):
@@ -230,7 +236,7 @@ def _tiles(x: Tensor, weight: Tensor, options: _Options) -> list[_Tile]:
     most, time_major = _rows_of_a_tile(weight), options.time_major
     T, B = x.shape[:2] if time_major else (x.shape[1], x.shape[0])
     width = B if time_major else max(1, most // T)
-    found = []
+    found: list[_Tile] = []
     for lo in range(0, B, width):
         sequences = slice(lo, min(lo + width, B))
         count = min(T, -(-(sequences.stop - lo) * T // most))

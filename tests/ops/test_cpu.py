@@ -1,4 +1,4 @@
-"""One long sequence is cut into parts of time on the CPU: the parts must not show."""
+"""The compiled backend (``ops/cpu.py``): how the work is cut into spans must not show in the results."""
 
 from functools import partial
 
@@ -15,6 +15,20 @@ SHAPE = 1, 2048, 40
 pytestmark = pytest.mark.usefixtures("two_threads")
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("shape", [(5, 129, 129), (1, 513, 129), (2, 2049, 17), (3, 22000, 1)], ids=str)
+def test_bmru_scan_any_number_of_threads(threads, shape):
+    torch.set_num_threads(threads)
+    inputs = bmru_inputs(torch.float32, shape=shape)
+    assert threads == 1 or len(cpu._spans_of_steps(inputs["cand"])) > 1
+    portable, compiled = (partial(bmru_scan, backend=name) for name in ("portable", "cpu"))
+    assert torch.equal(compiled(**inputs), portable(**inputs))
+    names = ["cand", "beta", "alpha", "h0"]
+    actual, expected = gradients_of(compiled, inputs, names), gradients_of(portable, inputs, names)
+    for name in names:
+        assert_close(actual[name], expected[name], name)
+
+
 def gradients(inputs: list[torch.Tensor], reset: torch.Tensor | None, grad: torch.Tensor, backend: str) -> tuple:
     leaves = [x.clone().requires_grad_() for x in inputs]
     h = bmru_scan(*leaves, reset=reset, backend=backend)
@@ -23,8 +37,8 @@ def gradients(inputs: list[torch.Tensor], reset: torch.Tensor | None, grad: torc
 
 @pytest.mark.parametrize("with_reset", [False, True])
 @pytest.mark.parametrize("write_rate", [0.0, 0.001, 0.5])
-def test_parts_of_time_do_not_show(write_rate: float, with_reset: bool) -> None:
-    """Units that write seldom or never carry their state, and its gradient, across many parts."""
+def test_spans_of_steps_give_the_same_states_and_gradients(write_rate: float, with_reset: bool) -> None:
+    """Units that write rarely or never carry their state, and its gradient, across many spans."""
     generator = torch.Generator().manual_seed(0)
     B, T, N = SHAPE
     cand, grad = (torch.randn(SHAPE, dtype=torch.float64, generator=generator) for _ in range(2))
@@ -50,9 +64,9 @@ def layer(cand, beta, alpha, h0, reset, *, reverse, backend):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("values", VALUES)
-def test_parts_of_time_on_nasty_input(monkeypatch, values, dtype, reverse, shape):
-    """Forwards and backwards in time, down to parts of one step."""
-    monkeypatch.setattr(cpu, "_SMALLEST_PART", 1)
+def test_spans_of_steps_on_nasty_input(monkeypatch, values, dtype, reverse, shape):
+    """Forwards and backwards in time, down to spans of one step."""
+    monkeypatch.setattr(cpu, "_SMALLEST_SPAN", 1)
     torch.set_num_threads(3)
     inputs = bmru_inputs(dtype, values, shape=shape)
     assert len(cpu._spans_of_steps(inputs["cand"])) > shape[0]
@@ -79,7 +93,7 @@ def latch(write, value, h0, reset, *, reverse, backend):
 @pytest.mark.parametrize("write_rate", [0.0, 0.001, 0.5])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("gate", [torch.bool, torch.float64], ids=["boolean", "float"])
-def test_parts_of_time_of_a_latch(gate, reverse, write_rate, with_reset) -> None:
+def test_spans_of_steps_of_a_latch(gate, reverse, write_rate, with_reset) -> None:
     generator = torch.Generator().manual_seed(0)
     value = torch.randn(SHAPE, dtype=torch.float64, generator=generator)
     reset = torch.rand(SHAPE[:2], generator=generator) < 0.002 if with_reset else None
@@ -101,8 +115,8 @@ def test_parts_of_time_of_a_latch(gate, reverse, write_rate, with_reset) -> None
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("values", VALUES)
-def test_parts_of_time_of_a_latch_on_nasty_input(monkeypatch, values, dtype, reverse):
-    monkeypatch.setattr(cpu, "_SMALLEST_PART", 1)
+def test_spans_of_steps_of_a_latch_on_nasty_input(monkeypatch, values, dtype, reverse):
+    monkeypatch.setattr(cpu, "_SMALLEST_SPAN", 1)
     torch.set_num_threads(3)
     inputs = latch_inputs(dtype, values, shape=(2, 65, 3), gate="float")
     assert len(cpu._spans_of_steps(inputs["value"])) > 2
@@ -113,7 +127,7 @@ def test_parts_of_time_of_a_latch_on_nasty_input(monkeypatch, values, dtype, rev
 
 @pytest.mark.parametrize("B", [1, 8])
 def test_gradients_that_keep_a_graph(B: int) -> None:
-    """With ``create_graph`` the incoming gradient requires a gradient itself, in threads that do not know of it."""
+    """With ``create_graph`` the incoming gradient requires a gradient, which the other threads do not know."""
     inputs = bmru_inputs(torch.float32, shape=(B, 2048, 40))
     inputs["cand"].requires_grad_()
     h, h_last = layer(**inputs, reverse=False, backend="cpu")
