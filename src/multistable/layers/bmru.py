@@ -11,7 +11,7 @@ from multistable.layers import sequences
 from multistable.layers.base import Recurrent, reset_linear
 from multistable.ops import bmru_layer, bmru_step
 from multistable.ops.checks import check_alpha_surr, check_sizes
-from multistable.ops.cpu_layer import can_tile, tiled_bmru_layer
+from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
 
 __all__ = ["BMRU", "BMRUCell"]
 
@@ -199,8 +199,8 @@ class BMRU(Recurrent):
             "reverse": reverse,
             "time_major": not self.batch_first,
         }
-        if can_tile(x, weight, self.backend, bias, alpha, h0):
-            h, h_last = tiled_bmru_layer(x, weight, bias, alpha, h0, valid=steps.valid, **options)
+        if can_project_and_scan(x, weight, self.backend, bias, alpha, h0):
+            h, h_last = project_and_scan(x, weight, bias, alpha, h0, valid=steps.valid, **options)
         else:
             h, h_last = bmru_layer(self.project(x, layer, suffix, steps), alpha, h0, backend=self.backend, **options)
         return h, steps.last_state(h, h_last, reverse)
