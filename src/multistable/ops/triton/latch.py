@@ -18,7 +18,7 @@ Shapes in comments: ``[S, BN]`` is one step of each strand, BN words wide. Prefi
 offsets, ``m_`` masks, ``p_`` pointers. Masked lanes hold: they read cand 0 and beta infinite.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -317,8 +317,8 @@ def _forward(
     W = N // per_word
     constants = _constants(h.dtype) | {"BMRU": alpha is not None, "PER_WORD": per_word}
     config = launch_config(B, T, W, _TILINGS, per_word * (x.itemsize + y.itemsize), h.device)
-    inputs = *strided(x, reverse, per_word), *strided(y, reverse, per_word), alpha
-    resets = strided_reset(reset, reverse)
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    inputs, resets = (*steps(x), *steps(y), alpha), strided_reset(reset, reverse)
     sizes = T, W, config.C, config.L, config.column_blocks
     last, start = h.new_empty(B, N), h0
     if config.C > 1:
@@ -327,20 +327,11 @@ def _forward(
             *inputs, *resets, found, value, *sizes, BN=config.BN, R=32, num_warps=config.warps, **constants
         )
         _carry_kernel[(config.column_blocks, B)](
-            found,
-            value,
-            h0,
-            start,
-            W,
-            config.C,
-            BN=config.BN,
-            BC=32,
-            WIDTH=constants["WIDTH"],
-            PER_WORD=per_word,
-            num_warps=1,
-        )
+            found, value, h0, start, W, config.C,
+            BN=config.BN, BC=32, WIDTH=constants["WIDTH"], PER_WORD=per_word, num_warps=1,
+        )  # fmt: skip
     _forward_kernel[(config.programs,)](
-        *inputs, start, *resets, *strided(h, reverse, per_word), last, *sizes, **config.kernel_options, **constants
+        *inputs, start, *resets, *steps(h), last, *sizes, **config.kernel_options, **constants
     )
     return last
 

@@ -7,6 +7,7 @@ are recomputed from one row of ``h`` per strand.
 """
 
 import math
+from functools import partial
 
 import torch
 import triton
@@ -14,15 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import (
-    can_pack,
-    contiguous,
-    contiguous_alpha,
-    contiguous_columns,
-    launch_config,
-    strided,
-    strided_reset,
-)
+from multistable.ops.triton import launch
+from multistable.ops.triton.launch import contiguous, launch_config, strided, strided_reset
 from multistable.ops.triton.primitives import (
     keep_bits,
     load,
@@ -366,25 +360,15 @@ def latch_backward(
 
 
 def _backward(
-    grad_h: Tensor | None,
-    grad_last: Tensor | None,
-    x: Tensor,
-    y: Tensor,
-    alpha: Tensor | None,
-    h0: Tensor | None,
-    reset: Tensor | None,
-    h: Tensor,
-    grad_x: Tensor,
-    grad_y: Tensor | None,
-    slope: float,
-    reverse: bool,
-) -> tuple[Tensor, Tensor]:
+    grad_h: Tensor | None, grad_last: Tensor | None, x: Tensor, y: Tensor, alpha: Tensor | None, h0: Tensor | None,
+    reset: Tensor | None, h: Tensor, grad_x: Tensor, grad_y: Tensor | None, slope: float, reverse: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gradients of alpha per chunk ``[B * C, N]`` and of h0 ``[B, N]``."""
     B, T, N = h.shape
     dtype = wide(h.dtype)
-    grad_h = None if grad_h is None else contiguous_columns(grad_h)
-    alpha, h0, into = contiguous_alpha(alpha, h), contiguous(h0), contiguous(grad_last)
-    per_word = 2 if can_pack(x, y, h, grad_h, grad_x, grad_y, h0) else 1
+    grad_h = None if grad_h is None else launch.contiguous_columns(grad_h)
+    alpha, h0, into = launch.contiguous_alpha(alpha, h), contiguous(h0), contiguous(grad_last)
+    per_word = 2 if launch.can_pack(x, y, h, grad_h, grad_x, grad_y, h0) else 1
     W = N // per_word
     config = launch_config(B, T, W, _TILINGS, per_word * (x.itemsize + y.itemsize + h.itemsize), h.device)
     constants = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
@@ -393,24 +377,18 @@ def _backward(
         passed, total = h.new_empty(B, config.C, N, dtype=torch.int8), h.new_empty(B, config.C, N, dtype=dtype)
         blocks = -(-N // config.BN)
         _first_write_kernel[(B * config.C * blocks,)](
-            *strided(grad_h, reverse, 1), *strided(x, reverse), *strided(y, reverse), *resets, passed, total,
+            *strided(grad_h, reverse), *strided(x, reverse), *strided(y, reverse), *resets, passed, total,
             T, N, config.C, config.L, blocks, BN=config.BN, R=32, num_warps=config.warps, **constants,
         )  # fmt: skip
         last, into = into, torch.empty_like(total)
         _carry_kernel[(blocks, B)](passed, total, last, into, N, config.C, BN=config.BN, BC=32, num_warps=1)
     grad_alpha = h.new_empty(B * config.C if alpha is not None else 0, N, dtype=dtype)
     grad_h0 = h.new_empty(B, N, dtype=h.dtype if h0 is None else dtype)
-    inputs = (
-        *strided(x, reverse, per_word),
-        *strided(y, reverse, per_word),
-        alpha,
-        h0,
-        *resets,
-        *strided(h, reverse, per_word),
-    )
-    outputs = *strided(grad_x, reverse, per_word), *strided(grad_y, reverse, per_word), grad_alpha, grad_h0
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    inputs = *steps(x), *steps(y), alpha, h0, *resets, *steps(h)
+    outputs = *steps(grad_x), *steps(grad_y), grad_alpha, grad_h0
     _backward_kernel[(config.programs,)](
-        *strided(grad_h, reverse, per_word), into, *inputs, *outputs, T, W, config.C, config.L, config.column_blocks,
+        *steps(grad_h), into, *inputs, *outputs, T, W, config.C, config.L, config.column_blocks,
         PER_WORD=per_word, slope=slope, **config.kernel_options, **constants,
     )  # fmt: skip
     return grad_alpha, grad_h0

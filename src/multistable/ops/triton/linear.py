@@ -8,6 +8,8 @@ Complex numbers come as separate real and imaginary parts, ``[..., 2N]``. The re
 parts, and the compiler drops what is computed for them.
 """
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -190,7 +192,7 @@ def _strand_ends(ars, ais, brs, bis, opens, U: tl.constexpr, PAIRS: tl.constexpr
 
 
 @triton.jit
-def _tile_states(
+def _states(
     ars, ais, brs, bis, opens, state, state_i,
     S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr,
 ):  # fmt: skip
@@ -294,9 +296,7 @@ def _forward_kernel(
                 states_2 += (_advance(c, ci, s, si, *states[f], PAIRS),)
                 wholes_2 += (_decay(c, ci, *wholes[f], PAIRS),)
             else:
-                hs, his, state, state_i = _tile_states(
-                    ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None
-                )
+                hs, his, state, state_i = _states(ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None)
                 re += (hs,)
                 im += (his,)
                 states_2 += ((state, state_i),)
@@ -364,20 +364,18 @@ def linear_forward(
     loads = per_word * b.itemsize * (2 if pairs else 1) * (1 if constant else 2)
     config = launch_config(B, T, N, _TILINGS, loads, h.device)
     constants = {"PAIRS": pairs, "CONSTANT": constant, "PER_WORD": per_word, "ACC": accumulator(h.dtype)}
-    coefficient = (a.contiguous(), 0, 0, 0) if constant else strided(a, reverse, per_word)
-    inputs = *coefficient, *strided(b, reverse, per_word)
-    resets, out = strided_reset(reset, reverse), strided(h, reverse, per_word)
+    options = config.kernel_options | constants
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    inputs = *((a.contiguous(), 0, 0, 0) if constant else steps(a)), *steps(b)
+    resets, out, start = strided_reset(reset, reverse), steps(h), contiguous(h0)
     sizes = T, N, config.C, config.L, config.column_blocks
-    start = contiguous(h0)
     if config.C > 1:
         product, final = (h.new_empty(B, config.C, W, dtype=wide(h.dtype)) for _ in range(2))
         _forward_kernel[(config.programs,)](
-            *inputs, None, *resets, *out, product, final, *sizes, SUMMARY=True, **config.kernel_options, **constants
+            *inputs, None, *resets, *out, product, final, *sizes, SUMMARY=True, **options
         )
         start = carry(product, final, start, pairs=pairs, reverse=False)
-    _forward_kernel[(config.programs,)](
-        *inputs, start, *resets, *out, h, h, *sizes, SUMMARY=False, **config.kernel_options, **constants
-    )
+    _forward_kernel[(config.programs,)](*inputs, start, *resets, *out, h, h, *sizes, SUMMARY=False, **options)
 
 
 def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:

@@ -5,6 +5,8 @@ The backward is the same recurrence with time reversed and the coefficients conj
 Time is cut as in ``linear.py``, and everything runs from the last tile to the first.
 """
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -232,34 +234,21 @@ def linear_backward(
     dtype = wide(h.dtype)
     grad_a = h.new_empty((B * config.C, W) if constant else (B, T, W), dtype=dtype)
     grad_h0 = h.new_empty(B, W, dtype=h.dtype if h0 is None else dtype)
-    coefficient = (a.contiguous(), 0, 0, 0) if constant else strided(a, reverse, per_word)
-    saved = contiguous(h0), *strided_reset(reset, reverse), *strided(h, reverse, per_word)
-    outputs = (
-        *((grad_a, 0, 0, 0) if constant else strided(grad_a, reverse)),
-        *strided(grad_b, reverse, per_word),
-        grad_h0,
-    )
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    coefficient = (a.contiguous(), 0, 0, 0) if constant else steps(a)
+    saved = contiguous(h0), *strided_reset(reset, reverse), *steps(h)
+    outputs = *((grad_a, 0, 0, 0) if constant else strided(grad_a, reverse)), *steps(grad_b), grad_h0
     sizes = T, N, config.C, config.L, config.column_blocks
     constants = {"PAIRS": pairs, "CONSTANT": constant, "PER_WORD": per_word, "ACC": accumulator(h.dtype)}
-    grad = strided(grad_h, reverse, per_word)
-    into = contiguous(grad_last)
+    options = config.kernel_options | constants
+    grad, into = steps(grad_h), contiguous(grad_last)
     if config.C > 1:
         product, final = (h.new_empty(B, config.C, W, dtype=dtype) for _ in range(2))
         _backward_kernel[(config.programs,)](
-            *grad,
-            None,
-            *coefficient,
-            *saved,
-            *outputs,
-            product,
-            final,
-            *sizes,
-            SUMMARY=True,
-            **config.kernel_options,
-            **constants,
+            *grad, None, *coefficient, *saved, *outputs, product, final, *sizes, SUMMARY=True, **options
         )
         into = carry(product, final, into, pairs=pairs, reverse=True)
     _backward_kernel[(config.programs,)](
-        *grad, into, *coefficient, *saved, *outputs, h, h, *sizes, SUMMARY=False, **config.kernel_options, **constants
+        *grad, into, *coefficient, *saved, *outputs, h, h, *sizes, SUMMARY=False, **options
     )
     return grad_a.sum(dim=0) if constant else grad_a, grad_h0
