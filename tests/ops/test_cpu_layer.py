@@ -13,7 +13,7 @@ from multistable import BMRU
 from multistable.ops import bmru_layer, cpu_layer, memory
 from tolerances import assert_close, assert_same_bits
 
-SHAPES = [(3, 40), (40, 3), (1, 101), (2, 1)]
+SHAPES = [(3, 40), (2, 1)]
 
 
 def run(rnn: BMRU, x: Tensor, hx: Tensor | None, **options: Tensor) -> list[Tensor]:
