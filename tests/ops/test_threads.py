@@ -62,6 +62,14 @@ def test_an_error_in_another_thread_is_raised():
         for_each("ab", work, 2)
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Shells start background jobs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt():
     signal.raise_signal(signal.SIGINT)
 

@@ -55,7 +55,7 @@ def bmru_scan(
     Returns:
         ``h [B, T, N]`` in the dtype of ``cand``: the same bits from every backend; a NaN in ``cand`` or ``beta`` writes
         NaN. Gradients of ``cand``, ``beta``, ``alpha`` and ``h0`` are complete. They are sums, equal to rounding: the
-        backend and, on the CPU, the number of torch's threads decide the order of their terms.
+        order of their terms depends on the backend.
     """
     check_name(backend)
     check_alpha_surr(alpha_surr)

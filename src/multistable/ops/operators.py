@@ -237,14 +237,13 @@ def _bmru_states(
 
 
 def _bmru_gradients(
-    *args: Any, alpha: Tensor, h0: Optional, reset: Optional, h: Tensor, out: Tensors, alpha_surr: float, reverse: bool,
-    backend: str,
+    grad_h: Optional, grad_last: Optional, cand: Tensor, beta: Tensor, alpha: Tensor, h0: Optional, reset: Optional,
+    h: Tensor, out: Tensors, alpha_surr: float, reverse: bool, backend: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """From ``grad_h, grad_last, cand, beta``, fill ``out``, the gradients of cand and beta; return those of alpha and
-    h0."""
-    options: dict[str, Any] = {"alpha_surr": alpha_surr, "reverse": reverse}
+    """Fill ``out``, the gradients of cand and beta; return those of alpha and h0."""
+    saved = cand, beta, alpha, _cast(h0, h.dtype), reset, h
     grad_alpha, grad_h0 = _backend(backend, h).bmru_backward(
-        *args, alpha, _cast(h0, h.dtype), reset, h, *out, **options
+        grad_h, grad_last, *saved, *out, alpha_surr=alpha_surr, reverse=reverse
     )
     return grad_alpha.to(alpha.dtype), grad_h0.to(_dtype_of_state(h0, h))
 
@@ -261,11 +260,8 @@ def _bmru_scan_backward(
     h: Tensor, alpha_surr: float, reverse: bool, backend: str,
 ) -> Tensors:  # fmt: skip
     out = new_empty(h, h.shape), new_empty(h, h.shape)
-    rest = _bmru_gradients(
-        grad_h, grad_last, cand, beta,
-        alpha=alpha, h0=h0, reset=reset, h=h, out=out, alpha_surr=alpha_surr, reverse=reverse, backend=backend,
-    )  # fmt: skip
-    return *out, *rest
+    options = alpha_surr, reverse, backend
+    return *out, *_bmru_gradients(grad_h, grad_last, cand, beta, alpha, h0, reset, h, out, *options)
 
 
 def _bmru_layer(
@@ -289,12 +285,9 @@ def _bmru_layer_backward(
 ) -> Tensors:  # fmt: skip
     grad_proj = new_empty(proj, proj.shape)
     grad_h, h, both, out = (batch_first(x, time_major) for x in (grad_h, h, proj, grad_proj))
-    rest = _bmru_gradients(
-        grad_h, grad_last, *both.chunk(2, dim=-1),
-        alpha=alpha, h0=h0, reset=reset, h=h, out=out.chunk(2, dim=-1), alpha_surr=alpha_surr, reverse=reverse,
-        backend=backend,
-    )  # fmt: skip
-    return grad_proj, *rest
+    (cand, beta), out = both.chunk(2, dim=-1), out.chunk(2, dim=-1)
+    options = alpha_surr, reverse, backend
+    return grad_proj, *_bmru_gradients(grad_h, grad_last, cand, beta, alpha, h0, reset, h, out, *options)
 
 
 _define(
