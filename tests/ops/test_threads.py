@@ -108,10 +108,14 @@ def test_an_interrupted_scan_returns_nothing(monkeypatch, backward):
     name = "bmru_backward" if backward else "bmru_forward"
     caller, kernel = threading.get_ident(), getattr(cpu.kernels, name)
 
+    began = threading.Event()
+
     def interrupted(*args):
-        kernel(*args)
         if threading.get_ident() == caller:
+            began.set()
             interrupt()
+        began.wait(10)  # or the other thread might do all of the work
+        kernel(*args)
 
     monkeypatch.setattr(cpu.kernels, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
