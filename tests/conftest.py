@@ -32,13 +32,13 @@ def uninitialised_memory_is_nan() -> Iterator[None]:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the compiled backend give even small parts to its threads."""
-    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_PART", 1 << 12)
+def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the compiled backend share even small tensors among threads."""
+    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_SPAN", 1 << 12)
 
 
 @pytest.fixture
-def two_threads(small_parts: None) -> Iterator[None]:
+def two_threads(small_spans: None) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

@@ -26,7 +26,7 @@ def gradients(
 ) -> dict[str, Tensor]:
     """Gradients of the named inputs through the chosen outputs. An input without a gradient is an error."""
     leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
-    # A clone is contiguous: views into it restore the layout, and the gradient must find its way through them.
+    # A clone is contiguous: views into it restore the layout, and the gradient must pass through them.
     outputs = scan(**(inputs | leaves))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     chosen = [outputs[i] for i in through]

@@ -8,7 +8,7 @@ __all__ = ["scan_by_rows"]
 
 
 def scan_by_rows(self, inputs):
-    """In place of ``ScanOps.generic_scan``: the operator is applied to whole rows of the other axes."""
+    """Replaces ``ScanOps.generic_scan``: apply the operator to whole rows of the other axes."""
     rows = [np.moveaxis(x.handle.data, self.axis, 0) for x in inputs]
     outputs = [np.empty_like(x) for x in rows]
     state = tuple(self.to_tensor(x[0], y.dtype) for x, y in zip(rows, inputs, strict=True))

@@ -1,4 +1,4 @@
-"""Inputs of the scans, random and nasty: values that sit on an edge, shapes that are odd, layouts that are not flat.
+"""Inputs of the scans, random and nasty: values on an edge, odd shapes, layouts that are not contiguous.
 
 ``bmru_inputs`` and ``latch_inputs`` return the keyword arguments of the scans. ``VALUES``, ``SHAPES`` and ``LAYOUTS``
 name what there is; a test takes each name of one list with the plain entry of the others, hypothesis mixes them.
@@ -169,7 +169,7 @@ def _units_first(x: Tensor) -> Tensor:
 
 
 def _negated_view(x: Tensor) -> Tensor:
-    """A view that negates when read (torch's neg bit)."""
+    """A lazily negated view (torch's neg bit)."""
     return torch.complex(torch.zeros_like(x), -x).conj().imag if x.dtype in (torch.float32, torch.float64) else x
 
 
@@ -190,7 +190,7 @@ def bmru_inputs(
     layout: str = "contiguous",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Arguments of ``bmru_scan``; ``h0`` lies on no branch, alpha has both signs, a tenth of the steps are resets."""
+    """Arguments of ``bmru_scan``; ``h0`` is not on a branch, alpha has both signs, a tenth of the steps are resets."""
     B, T, N = shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -207,7 +207,7 @@ def bmru_inputs(
 
 
 def latch_inputs(*args: Any, gate: str = "boolean", **kwargs: Any) -> dict[str, Any]:
-    """Arguments of ``latch_scan``: the nasty values are what is latched; the gate is ``boolean`` or ``float``."""
+    """Arguments of ``latch_scan``: the nasty values are the latched ones; the gate is ``boolean`` or ``float``."""
     x = bmru_inputs(*args, **kwargs)
     write = ~(x["cand"].abs() < x["beta"].abs())
     if gate == "float":  # strided like the value, NaN where beta is

@@ -1,4 +1,4 @@
-"""What the scans must return, written a second and a third time, so that an error in the reference shows.
+"""Expected results of the scans, written a second and a third time, so that an error in the reference shows.
 
 ``bmru_formulas`` and ``latch_formulas`` are the closed formulas of the gradients, in numpy, step by step::
 

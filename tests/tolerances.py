@@ -34,7 +34,7 @@ def assert_close(actual: Tensor, expected: Tensor, name: str = "result") -> None
 
 
 def assert_same_bits(actual: Tensor, expected: Tensor, name: str = "result") -> None:
-    """The same dtype, shape and bits (0.0 is not -0.0), where one NaN is as good as another."""
+    """The same dtype, shape and bits (0.0 is not -0.0), where all NaNs are equal."""
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
     assert actual.shape == expected.shape, f"{name}: shape {list(actual.shape)}, expected {list(expected.shape)}"
     integer = _INTEGERS[actual.dtype.itemsize]

@@ -33,8 +33,8 @@ def uninitialised_memory_is_nan() -> Iterator[None]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the compiled backend split even small tensors over its threads."""
-    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_PART", 1 << 12)
+    """Let the compiled backend hand even small parts to its threads."""
+    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_SPAN", 1 << 12)
 
 
 @pytest.fixture

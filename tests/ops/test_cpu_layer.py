@@ -1,8 +1,4 @@
-"""The layer by tiles on the CPU (``ops/cpu_layer.py``) against one product and one scan: the tiles must not show.
-
-Given the same projection both scan to the same bits; the products of a tile and of the whole are compared as floats,
-in float64, where no gate of these inputs is near enough to its threshold to flip.
-"""
+"""A layer's projection and scan in one function (``ops/cpu_layer.py``) against ``F.linear`` and ``bmru_layer``."""
 
 import contextlib
 import sys
@@ -15,11 +11,9 @@ from torch.export import Dim
 
 from multistable import BMRU
 from multistable.ops import bmru_layer, cpu_layer, memory
-from multistable.ops.memory import fresh
 from tolerances import assert_close, assert_same_bits
 
-SHAPES = [(3, 40), (40, 3), (1, 101), (2, 1)]
-TILE = 5 * 2 * 9 * 8  # bytes: 5 timesteps of 9 units in float64
+SHAPES = [(3, 40), (2, 1)]
 
 
 def run(rnn: BMRU, x: Tensor, hx: Tensor | None, **options: Tensor) -> list[Tensor]:
@@ -32,13 +26,15 @@ def run(rnn: BMRU, x: Tensor, hx: Tensor | None, **options: Tensor) -> list[Tens
 
 
 @pytest.fixture
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(cpu_layer, "_TILE", TILE)
+def any_size(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Use the function for projections of any size."""
+    monkeypatch.setattr(cpu_layer, "_SMALLEST", 0)
     return monkeypatch
 
 
-def whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_layer, "_TILE", 1 << 60)
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Project and scan separately."""
+    monkeypatch.setattr(cpu_layer, "_SMALLEST", 1 << 60)
 
 
 @pytest.mark.parametrize("with_lengths", [False, True], ids=["full", "lengths"])
@@ -48,8 +44,8 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
 @pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_tiles_do_not_show(
-    small_tiles, shape, batch_first, bidirectional, bias, with_state, with_reset, with_lengths
+def test_same_numbers_as_apart(
+    any_size, shape, batch_first, bidirectional, bias, with_state, with_reset, with_lengths
 ) -> None:
     B, T = shape
     rnn = BMRU(4, 9, 2, bias, batch_first, bidirectional=bidirectional, dtype=torch.float64)
@@ -59,18 +55,18 @@ def test_tiles_do_not_show(
     options = {"reset": reset} if with_reset else {}
     if with_lengths:
         options["lengths"] = torch.randint(0, T + 1, (B,))
-    assert cpu_layer.fusible(x, rnn.weight_ih_l0, "auto") == (B * T > 5)
+    assert cpu_layer.can_project_and_scan(x, rnn.weight_ih_l0, "auto")
     got = run(rnn, x, hx, **options)
     with torch.no_grad():
         for quiet, kept in zip(rnn(x, hx, **options), got[:2], strict=True):
-            assert torch.equal(quiet, kept)  # whether the projection is kept for a backward changes no bit
-    whole(small_tiles)
+            assert torch.equal(quiet, kept)
+    apart(any_size)
     for actual, expected in zip(got, run(rnn, x, hx, **options), strict=True):
         assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("chosen", [0, 1], ids=["h", "h_last"])
-def test_tiles_through_one_output(small_tiles, chosen) -> None:
+def test_gradients_through_one_output(any_size, chosen) -> None:
     """The gradient of the other output is absent, not zero; the input needs none."""
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
 
@@ -78,13 +74,13 @@ def test_tiles_through_one_output(small_tiles, chosen) -> None:
         return torch.autograd.grad(rnn(x)[chosen].cos().sum(), list(rnn.parameters()))
 
     got = gradients()
-    whole(small_tiles)
+    apart(any_size)
     for actual, expected in zip(got, gradients(), strict=True):
         assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("frozen", ["weight_ih_l0", "bias_ih_l0", "alpha_l0"])
-def test_tiles_with_a_frozen_parameter(small_tiles, frozen) -> None:
+def test_a_frozen_parameter(any_size, frozen) -> None:
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
     rnn.get_parameter(frozen).requires_grad_(False)
     rnn(x)[0].sum().backward()
@@ -93,22 +89,10 @@ def test_tiles_with_a_frozen_parameter(small_tiles, frozen) -> None:
     assert all(grad is not None and grad.abs().sum() > 0 for grad in grads.values())
 
 
-def test_nothing_is_kept_for_a_frozen_layer(small_tiles) -> None:
-    """Even with gradients enabled: the projection that a backward would need is the largest tensor of all."""
-    rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
-    made = []
-    small_tiles.setattr(cpu_layer, "kept", lambda *args: made.append(fresh(*args)) or made[-1])
-    rnn(x)
-    assert [y.shape[-1] for y in made] == [9, 18]
-    made.clear()
-    rnn.requires_grad_(False)(x)
-    assert [y.shape[-1] for y in made] == [9]
-
-
 @pytest.fixture
 def long() -> tuple[BMRU, Tensor]:
-    """A layer and an input with a projection of 5 MiB, and states of less than what is kept; the memory of the first
-    step waits for the next, on Linux."""
+    """A layer and an input with a projection of 5 MiB, and smaller states, whose memory is not kept. The memory of the
+    first step waits for the next, on Linux."""
     memory._idle.clear()
     rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 2560, 3)
     rnn(x)[0].sum().backward()
@@ -123,31 +107,31 @@ def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     return output, [y for y in saved if y.shape == (*x.shape[:2], 512)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 @pytest.mark.parametrize("fails", [False, True], ids=["step", "failure"])
 def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
     rnn, x = long
-    [block] = memory._idle
+    blocks = {id(block) for block in memory._idle}  # of the projection and of its gradient
+    assert len(blocks) == 2
     output = rnn(x)[0]
-    assert memory._idle == []
+    assert len(memory._idle) == 1
     if fails:
-        monkeypatch.setattr(cpu_layer._FusedBackward, "apply", lambda *args: 1 / 0)
+        monkeypatch.setattr(cpu_layer._LayerBackward, "apply", lambda *args: 1 / 0)
     with contextlib.suppress(ZeroDivisionError):
         output.sum().backward()
     del output
-    assert memory._idle == [block]
+    assert {id(block) for block in memory._idle} == blocks
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 def test_a_forward_that_fails_gives_its_memory_back(long, monkeypatch) -> None:
     rnn, x = long
-    [block] = memory._idle
     seen = []
     monkeypatch.setattr(cpu_layer, "load", lambda backend: seen.append(len(memory._idle)) or 1 / 0)
     with contextlib.suppress(ZeroDivisionError):
         rnn(x)
-    assert seen == [0]
-    assert memory._idle == [block]
+    assert seen == [1]
+    assert len(memory._idle) == 2
 
 
 def test_layers_have_projections_of_their_own(long) -> None:
@@ -178,9 +162,9 @@ def test_a_saved_projection_stays_as_it_was(long) -> None:
     assert torch.equal(proj, before)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 def test_outputs_and_gradients_stay_as_they_were() -> None:
-    """Their memory is kept, too, but for what comes when nobody holds them any more."""
+    """Their memory is kept, too, but reused only when nothing refers to them any more."""
     memory._idle.clear()
     rnn, held = BMRU(256, 256, batch_first=True), []
     for _ in range(3):
@@ -196,13 +180,13 @@ def test_outputs_and_gradients_stay_as_they_were() -> None:
 
 
 def large() -> tuple[BMRU, Tensor]:
-    """A layer and an input of several tiles, with an output of 8 MiB."""
+    """A layer and an input with an output of 8 MiB."""
     return BMRU(16, 64), torch.randn(1024, 32, 16)
 
 
 @pytest.mark.parametrize("change", [torch.relu_, lambda y: y.add_(1), lambda y: y.detach_()])
 def test_large_outputs_can_be_changed_in_place(change) -> None:
-    """A view that a function of autograd returned could not."""
+    """A view returned by an autograd function could not."""
     rnn, x = large()
     output = rnn(x)[0]
     expected = change(output.detach().clone())
@@ -225,32 +209,32 @@ def test_large_inputs_can_be_traced() -> None:
     assert torch.equal(traced(-x)[0], rnn(-x)[0])
 
 
-def test_an_initial_state_that_is_still_to_be_negated() -> None:
+def test_a_lazily_negated_initial_state() -> None:
     rnn, x = large()
     h0 = torch.randn(1, 32, 64, dtype=torch.complex64).conj().imag
     assert h0.is_neg()
     assert torch.equal(rnn(x, h0)[0], rnn(x, h0.resolve_neg())[0])
 
 
-def test_tiles_read_any_strides(small_tiles) -> None:
+def test_any_strides(any_size) -> None:
     rnn, x = BMRU(4, 9, batch_first=True, dtype=torch.float64), torch.randn(8, 30, 3).double().transpose(0, 2)[..., ::2]
     assert torch.equal(rnn(x)[0], rnn(x.contiguous())[0])
 
 
-def test_tiles_of_full_size_give_the_bits_of_the_definition() -> None:
-    """float32, more timesteps than a tile of 4 MiB holds: the states of the loop on the same projection.
+def test_full_size_gives_the_bits_of_the_definition() -> None:
+    """float32, a projection of more than 4 MiB: the states of the loop on the same projection.
 
     D = 1 and no bias: one product per number, which no order of summation can round differently.
     """
-    rnn, x = BMRU(1, 256, bias=False, batch_first=True), torch.randn(1, 5000, 1)
-    assert cpu_layer.fusible(x, rnn.weight_ih_l0, "auto")
+    rnn, x = BMRU(1, 256, bias=False, batch_first=True), torch.randn(1, 2500, 1)
+    assert cpu_layer.can_project_and_scan(x, rnn.weight_ih_l0, "auto")
     options = {"alpha_surr": 1.0, "reset": None, "reverse": False, "time_major": False, "backend": "reference"}
     expected = bmru_layer(nn.functional.linear(x, rnn.weight_ih_l0), rnn.alpha_l0, None, **options)
     for actual, wanted in zip(rnn(x), (expected[0], expected[1][None]), strict=True):
         assert_same_bits(actual, wanted)
 
 
-def test_tiles_have_no_second_derivative(small_tiles) -> None:
+def test_no_second_derivative(any_size) -> None:
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double().requires_grad_()
     (grad,) = torch.autograd.grad(rnn(x)[0].sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
@@ -258,49 +242,48 @@ def test_tiles_have_no_second_derivative(small_tiles) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "portable"])
-def test_other_backends_are_not_fused(small_tiles, backend) -> None:
+def test_other_backends_are_not_supported(any_size, backend) -> None:
     weight = torch.zeros(18, 4)
-    assert cpu_layer.fusible(torch.zeros(9, 9, 4), weight, "cpu")
-    assert not cpu_layer.fusible(torch.zeros(9, 9, 4), weight, backend)
+    assert cpu_layer.can_project_and_scan(torch.zeros(9, 9, 4), weight, "cpu")
+    assert not cpu_layer.can_project_and_scan(torch.zeros(9, 9, 4), weight, backend)
 
 
-def test_one_tile_is_not_fused(small_tiles) -> None:
-    """10 rows of 18 float32 fill it; sequences are counted as well as steps."""
-    weight = torch.zeros(18, 4)
-    assert not cpu_layer.fusible(torch.zeros(1, 10, 4), weight, "auto")
-    assert not cpu_layer.fusible(torch.zeros(2, 5, 4), weight, "auto")
-    assert cpu_layer.fusible(torch.zeros(1, 11, 4), weight, "auto")
-    assert cpu_layer.fusible(torch.zeros(4, 3, 4), weight, "auto")
+def test_small_projections_are_not_worth_it() -> None:
+    """4 MiB: 4096 rows of 256 numbers in float32."""
+    weight = torch.zeros(256, 4)
+    assert not cpu_layer.can_project_and_scan(torch.zeros(1, 4096, 4), weight, "auto")
+    assert not cpu_layer.can_project_and_scan(torch.zeros(64, 64, 4), weight, "auto")
+    assert cpu_layer.can_project_and_scan(torch.zeros(1, 4097, 4), weight, "auto")
 
 
-def test_what_the_function_does_not_know_is_not_fused(small_tiles) -> None:
-    """Half precision, mixed dtypes, autocast, transforms, fake and other tensors that are not on the CPU."""
+def test_unsupported_calls(any_size) -> None:
+    """Half precision, mixed dtypes, autocast, transforms, tensors that are not on the CPU."""
     x, weight = torch.zeros(9, 9, 4), torch.zeros(18, 4)
-    assert not cpu_layer.fusible(x.bfloat16(), weight.bfloat16(), "auto")
-    assert not cpu_layer.fusible(x, weight.double(), "auto")
-    assert not cpu_layer.fusible(x.to("meta"), weight.to("meta"), "auto")
+    assert not cpu_layer.can_project_and_scan(x.bfloat16(), weight.bfloat16(), "auto")
+    assert not cpu_layer.can_project_and_scan(x, weight.double(), "auto")
+    assert not cpu_layer.can_project_and_scan(x.to("meta"), weight.to("meta"), "auto")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not cpu_layer.fusible(x, weight, "auto")
+        assert not cpu_layer.can_project_and_scan(x, weight, "auto")
     seen = []
-    torch.func.grad(lambda y: seen.append(cpu_layer.fusible(y, weight, "auto")) or y.sum())(x)
+    torch.func.grad(lambda y: seen.append(cpu_layer.can_project_and_scan(y, weight, "auto")) or y.sum())(x)
     assert seen == [False]
 
 
-def test_fake_tensors_are_not_fused(small_tiles) -> None:
+def test_fake_tensors(any_size) -> None:
     with FakeTensorMode():
         output, h_n = BMRU(4, 9)(torch.randn(50, 2, 4))
     assert output.shape == (50, 2, 9)
     assert h_n.shape == (1, 2, 9)
 
 
-def test_long_sequences_export(small_tiles) -> None:
+def test_long_sequences_export(any_size) -> None:
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
     program = torch.export.export(rnn, (x,), dynamic_shapes={"input": {0: Dim("T"), 1: Dim("B")}}).module()
     x = torch.randn(70, 3, 4).double()
     assert_close(program(x)[0], rnn(x)[0])
 
 
-def test_long_sequences_compile(small_tiles) -> None:
+def test_long_sequences_compile(any_size) -> None:
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
     compiled = torch.compile(rnn, fullgraph=True, dynamic=True, backend="aot_eager")
     assert_close(compiled(x)[0], rnn(x)[0])

@@ -1,4 +1,4 @@
-"""Huge pages are asked for where they pay, as the kernel sees it; memory that is kept is never used twice at a time."""
+"""Huge pages are requested where they pay, as the kernel sees it; kept memory is never used twice at a time."""
 
 import gc
 import os
@@ -8,7 +8,7 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ SMAPS = Path("/proc/self/smaps")
 MIB = 1 << 20
 BYTE = torch.empty(1, dtype=torch.uint8)
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only on Linux memory is kept")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 
 
 def advised(x: torch.Tensor) -> bool:
@@ -37,27 +37,26 @@ def advised(x: torch.Tensor) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not SMAPS.exists(), reason="reads Linux's list of mappings")
-@pytest.mark.parametrize(("size", "huge"), [(64 * MIB, True), (257 * MIB, False)])
-@pytest.mark.parametrize("make", [memory.fresh, memory.kept])
-def test_huge_pages_up_to_256_mib(make: Callable[..., torch.Tensor], size: int, huge: bool) -> None:
-    assert advised(make(BYTE, (size,))) == huge
+@pytest.mark.parametrize(("size", "huge"), [(64 * MIB, True), (256 * MIB, True), (257 * MIB, False)])
+def test_huge_pages_up_to_256_mib(size: int, huge: bool) -> None:
+    assert advised(kept(size)) == huge
 
 
 @pytest.fixture
 def idle() -> Iterator[list]:
-    """The blocks that wait, at first none."""
+    """The idle blocks, at first none."""
     memory._idle.clear()
     yield memory._idle
     memory._idle.clear()
 
 
 def kept(size: int) -> torch.Tensor:
-    return memory.kept(BYTE, (size,))
+    return memory.new_empty(BYTE, (size,))
 
 
 @linux
 def test_memory_is_kept_for_the_next_tensor(idle) -> None:
-    x = memory.kept(torch.empty(1, dtype=torch.float64), (3, 5, 1 << 17))
+    x = memory.new_empty(torch.empty(1, dtype=torch.float64), (3, 5, 1 << 17))
     assert (x.shape, x.dtype, x.is_contiguous(), x.requires_grad) == ((3, 5, 1 << 17), torch.float64, True, False)
     where = x.data_ptr()
     del x
@@ -103,7 +102,7 @@ def test_memory_in_use_is_not_given_away(idle, hold) -> None:
 
 
 @linux
-def test_what_waits_is_bounded_and_the_oldest_goes_first(idle) -> None:
+def test_idle_memory_is_bounded_and_the_oldest_goes_first(idle) -> None:
     blocks = [kept(60 * MIB) for _ in range(6)]
     del blocks[0]
     oldest = weakref.ref(idle[0])
@@ -111,7 +110,7 @@ def test_what_waits_is_bounded_and_the_oldest_goes_first(idle) -> None:
     assert len(idle) == 4
     blocks.pop()
     assert [len(block) for block in idle] == 4 * [60 * MIB]
-    assert oldest() is None  # unmapped: an object of mmap that is gone has no mapping
+    assert oldest() is None  # unmapped: a deleted mmap object has no mapping
     del blocks
     assert len(idle) == 4
 
@@ -119,13 +118,12 @@ def test_what_waits_is_bounded_and_the_oldest_goes_first(idle) -> None:
 @linux
 @pytest.mark.parametrize("size", [4 * MIB - 1, 128 * MIB + 1])
 def test_small_and_large_memory_is_not_kept(idle, size: int) -> None:
-    of_torch = kept(size).untyped_storage().resizable()
-    assert of_torch
+    kept(size)
     assert idle == []
 
 
 @linux
-def test_what_waits_can_be_released(idle) -> None:
+def test_idle_memory_can_be_released(idle) -> None:
     kept(8 * MIB), kept(16 * MIB)
     assert len(idle) == 2
     blocks = [weakref.ref(block) for block in idle]
@@ -164,7 +162,7 @@ def test_threads_never_share_memory(idle) -> None:
 
 @linux
 def test_storages_that_die_at_odd_moments(idle) -> None:
-    """Freed by a collection of garbage that comes later and later, in the midst of the functions as well."""
+    """Freed by garbage collections that come later and later, also inside the functions."""
     thresholds = gc.get_threshold()
     try:
         for later in range(100):
@@ -188,7 +186,7 @@ def test_storages_that_die_at_odd_moments(idle) -> None:
 
 
 def in_a_process(code: str) -> None:
-    """Run ``code``, which says "done" at the end and nothing else."""
+    """Run ``code`` in a new process; it prints "done" at the end and nothing else."""
     source = Path(memory.__file__).parents[2]
     command = [sys.executable, "-c", textwrap.dedent(code)]
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
@@ -198,55 +196,54 @@ def in_a_process(code: str) -> None:
 
 @linux
 def test_a_forked_child_has_memory_of_its_own() -> None:
-    """It does not begin with what waited in the parent, whose pages it would have to copy."""
+    """It does not start with the parent's idle blocks, whose pages it would have to copy."""
     in_a_process("""
         import os
         import torch
         from multistable.ops import memory
         x = torch.empty(1 << 23, dtype=torch.uint8)
-        live, waits = memory.kept(x, x.shape).fill_(1), memory.kept(x, x.shape).fill_(2)
+        live, waits = memory.new_empty(x, x.shape).fill_(1), memory.new_empty(x, x.shape).fill_(2)
         del waits
         child = os.fork()
         if child == 0:
             assert memory._idle == []
             live.fill_(3)
-            y = memory.kept(x, x.shape).fill_(4)
+            y = memory.new_empty(x, x.shape).fill_(4)
             assert bool((live == 3).all()) and bool((y == 4).all())
             del live, y
             os._exit(10 + len(memory._idle))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 12
         assert bool((live == 1).all()) and len(memory._idle) == 1
-        assert bool((memory.kept(x, x.shape) == 2).all())
+        assert bool((memory.new_empty(x, x.shape) == 2).all())
         print("done")
     """)
 
 
 @linux
 def test_a_program_ends_with_memory_in_use() -> None:
-    """What runs at exit, after the finalisers of :mod:`weakref` too, does not find memory that is in use."""
+    """Exit handlers, even those after weakref's finalisers, do not find memory in use among the idle blocks."""
     in_a_process("""
         import atexit
         atexit.register(lambda: print("done" if len(memory._idle) == 1 else memory._idle))
         import torch
         from multistable.ops import memory
         x = torch.empty(1 << 23, dtype=torch.uint8)
-        y, cycle = memory.kept(x, x.shape), [memory.kept(x, x.shape)]
+        y, cycle = memory.new_empty(x, x.shape), [memory.new_empty(x, x.shape)]
         cycle.append(cycle)
-        memory.kept(x, x.shape)
+        memory.new_empty(x, x.shape)
     """)
 
 
 @linux
-def test_no_memory_is_the_error_of_torch() -> None:
+def test_out_of_memory_is_torchs_error() -> None:
     in_a_process("""
         import resource
         import torch
         from multistable.ops import memory
         x = torch.empty(1, dtype=torch.uint8)
-        memory.fresh(x, (1 << 23,))
         resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
         try:
-            memory.kept(x, (1 << 26,))  # so much would be kept
+            memory.new_empty(x, (1 << 26,))  # so much would be kept
         except RuntimeError as error:
             assert "allocate" in str(error)
             print("done")

@@ -74,7 +74,7 @@ def test_bmru_scan_gradient_shapes(backend, dtype, shape):
 
 @every_fast_backend
 def test_bmru_scan_gradient_without_timesteps(backend):
-    """No step, no influence: zeros. (The last state is h0 then: see test_layer_op.py.)"""
+    """No step, no influence: zeros. (The last state is h0 then: see test_bmru_layer.py.)"""
     inputs = bmru_inputs(torch.float64, shape=(2, 0, 3))
     for grad in gradients(partial(bmru_scan, backend=backend), inputs, BMRU_ARGUMENTS).values():
         assert (grad == 0).all()

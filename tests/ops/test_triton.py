@@ -24,7 +24,7 @@ if INTERPRETED:
 elif not torch.cuda.is_available():
     pytest.skip("no GPU; the interpreter runs in a process of its own", allow_module_level=True)
 
-from multistable.ops.triton import latch, latch_backward, launch, linear, linear_backward  # noqa: E402
+from multistable.ops.triton import latch, latch_grad, launch, linear, linear_grad  # noqa: E402
 
 # The interpreter computes with numpy, which warns where a GPU would overflow in silence.
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array", "ignore::RuntimeWarning")
@@ -39,16 +39,16 @@ SMALL = (2, 11, 6)
 def cut(request, monkeypatch):
     """How time is cut: as for this batch on this device, or in small tiles, so that small inputs have several of them:
     by one warp alone, by two warps on neighbouring strands, or by many in chunks of some 4 steps (13 are three)."""
-    launch.make_plan.cache_clear()
+    launch.launch_config.cache_clear()
     if request.param != "planned":
         monkeypatch.setattr(launch, "_multiprocessors", lambda device: 1e-6 if request.param == "alone" else 1e6)
         monkeypatch.setattr(launch, "_LANES", 4)
         monkeypatch.setattr(launch, "_MOST_WARPS", 2 if request.param == "strands" else 1)
         monkeypatch.setattr(launch, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
-        for module in (latch, latch_backward, linear, linear_backward):
-            monkeypatch.setattr(module, "_PACES", ((0, 2, 1),))
+        for module in (latch, latch_grad, linear, linear_grad):
+            monkeypatch.setattr(module, "_TILINGS", ((0, 2, 1),))
     yield request.param
-    launch.make_plan.cache_clear()
+    launch.launch_config.cache_clear()
 
 
 def there(inputs):
@@ -256,9 +256,9 @@ def test_tiles_fit_the_shared_memory(monkeypatch, limit):
     """Those of a batch so small that eight warps share its columns, with every number in float64."""
     monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
     monkeypatch.setattr(launch, "_shared_memory", lambda device: limit)
-    for module in (latch, latch_backward, linear, linear_backward):
-        launch.make_plan.cache_clear()
-        plan = launch.make_plan(2, 2048, 256, module._PACES, 24, torch.device(DEVICE))
+    for module in (latch, latch_grad, linear, linear_grad):
+        launch.launch_config.cache_clear()
+        plan = launch.launch_config(2, 2048, 256, module._TILINGS, 24, torch.device(DEVICE))
         assert plan.U >= 1
         assert 32 * plan.warps * plan.U * 24 * plan.stages <= limit
-    launch.make_plan.cache_clear()
+    launch.launch_config.cache_clear()

@@ -11,7 +11,7 @@ if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
-from multistable.ops.triton import latch, latch_backward, linear
+from multistable.ops.triton import latch, latch_grad, linear
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array")
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
@@ -47,7 +47,7 @@ def masked_words(K):
     return x.to(DEVICE)
 
 
-@pytest.mark.parametrize(("combine", "K"), [(latch._later, 2), (latch._append, 4)])
+@pytest.mark.parametrize(("combine", "K"), [(latch._join, 2), (latch._append, 4)])
 def test_latch_operator(combine, K):
     left, right = both_orders(combine, masked_words(K))
     assert torch.equal(left, right)
@@ -67,7 +67,7 @@ def test_linear_operator(combine, K):
     torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("combine", "K"), [(latch_backward._join, 2), (latch_backward._append, 4)])
+@pytest.mark.parametrize(("combine", "K"), [(latch_grad._join, 2), (latch_grad._append, 4)])
 def test_gradient_operator(combine, K):
     x = torch.randint(-8, 8, (3, K, 64), dtype=torch.int32)  # sums of small integers are exact
     x[:, ::2] = -torch.randint(2, (3, K // 2, 64), dtype=torch.int32)  # masks

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from multistable.layers.base import Recurrent, changed_arguments, init_linear
 from multistable.layers.sequences import Steps, check_input, check_state
-from multistable.ops import bmru_fused, bmru_layer, bmru_step, fusible
+from multistable.ops import bmru_layer, bmru_step
 from multistable.ops.checks import check_alpha_surr, check_sizes
+from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
 
 __all__ = ["BMRU", "BMRUCell"]
 
@@ -184,8 +185,8 @@ class BMRU(Recurrent):
         reset = steps.reset_reverse if reverse else steps.reset
         options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
         options["time_major"] = not self.batch_first
-        if fusible(x, weight, self.backend, bias, alpha, h0):
-            h, h_last = bmru_fused(x, weight, bias, alpha, h0, valid=steps.valid, **options)
+        if can_project_and_scan(x, weight, self.backend, bias, alpha, h0):
+            h, h_last = project_and_scan(x, weight, bias, alpha, h0, valid=steps.valid, **options)
         else:
             proj = F.linear(x, weight, bias)
             if steps.valid is not None:  # padding gets candidate 0 and threshold 1, which never writes

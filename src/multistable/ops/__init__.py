@@ -8,11 +8,11 @@ from torch import Tensor
 
 from multistable.ops import reference
 from multistable.ops.checks import check_alpha_surr, check_bmru, check_latch, check_linear, check_state, check_tensors
-from multistable.ops.cpu_layer import bmru_fused, fusible  # noqa: F401  (for the layer)
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
 from multistable.ops.memory import release_memory
 from multistable.ops.numerics import from_pairs, to_pairs
-from multistable.ops.operators import call, last_state
+from multistable.ops.operators import batch_first, call, last_state
+from multistable.ops.portable import flip
 from multistable.ops.reference import bmru_step
 
 __all__ = [
@@ -55,7 +55,7 @@ def bmru_scan(
     Returns:
         ``h [B, T, N]`` in the dtype of ``cand``: the same bits from every backend; a NaN in ``cand`` or ``beta`` writes
         NaN. Gradients of ``cand``, ``beta``, ``alpha`` and ``h0`` are complete. They are sums, equal to rounding: the
-        backend and, on the CPU, the number of torch's threads decide the order of their terms.
+        order of their terms depends on the backend.
     """
     check_name(backend)
     check_alpha_surr(alpha_surr)
@@ -121,21 +121,19 @@ def bmru_layer(
     time_major: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`bmru_scan` for a layer: candidates and thresholds in one projection, and the last state apart.
+    """:func:`bmru_scan` for a layer: candidates and thresholds in one projection; the last state comes separately.
 
     ``proj [B, T, 2N]`` (``[T, B, 2N]`` if ``time_major``) -> ``h [B, T, N]`` (``[T, B, N]``), ``h_last [B, N]``. With
     ``reverse`` the scan runs from the last step to the first; ``reset [B, T]`` then marks the states before a step in
     that order.
     """
-    along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
-    check_state(along(proj).chunk(2, dim=-1)[0], h0, reset)
+    steps: Tensor = batch_first(proj, time_major)
+    check_state(steps[..., : proj.shape[2] // 2], h0, reset)
     if backend != "reference":
         return call("bmru_layer", proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend)
-    turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
-    cand, beta = turned(along(proj)).chunk(2, dim=-1)
-    reset = None if reset is None else turned(reset)
-    h = reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=reset)
-    return along(turned(h)), last_state(h, h0, False)
+    cand, beta = flip(steps, reverse).chunk(2, dim=-1)
+    h = reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=flip(reset, reverse))
+    return batch_first(flip(h, reverse), time_major), last_state(h, h0, reverse=False)
 
 
 def linear_layer(
@@ -149,29 +147,29 @@ def linear_layer(
     time_major: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`linear_scan` for a layer: any layout and direction, complex numbers as pairs, and the last state apart.
+    """:func:`linear_scan` for a layer: any layout and direction, complex numbers as pairs; the last state comes
+    separately.
 
     ``b [B, T, N]`` (``[T, B, N]`` if ``time_major``), ``a`` alike or ``[N]`` -> ``h`` shaped like b, ``h_last [B, N]``.
     With ``pairs`` the last axis of every tensor holds real parts, then imaginary ones. With ``reverse`` the scan runs
     from the last step to the first; ``reset [B, T]`` then marks the states before a step in that order.
     """
-    along = (lambda x: x.transpose(0, 1)) if time_major else (lambda x: x)
-    a, b = (a if a.ndim == 1 else along(a)), along(b)
+    a, b = (a if a.ndim == 1 else batch_first(a, time_major)), batch_first(b, time_major)
     check_state(b, h0, reset)
     if backend != "reference":
         h, h_last = call("linear_scan", a, b, h0, reset, pairs, reverse, backend)
-        return along(h), h_last
-    turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
-    number = from_pairs if pairs else (lambda x: x)
-    a, x = (number(a if a.ndim == 1 else turned(a)), number(turned(b)))
-    start, reset = (None if h0 is None else number(h0)), (None if reset is None else turned(reset))
-    h = reference.linear_scan(a, x, start, reset=reset)
-    h = (to_pairs(h) if pairs else h).to(b.dtype)
-    return along(turned(h)), last_state(h, h0, False)
+    else:
+        rates, inputs, start = flip(a, reverse), flip(b, reverse), h0
+        if pairs:
+            rates, inputs, start = from_pairs(rates), from_pairs(inputs), None if h0 is None else from_pairs(h0)
+        h = reference.linear_scan(rates, inputs, start, reset=flip(reset, reverse))
+        h = to_pairs(h).to(b.dtype) if pairs else h
+        h, h_last = flip(h, reverse), last_state(h, h0, reverse=False)
+    return batch_first(h, time_major), h_last
 
 
 def explain(x: Tensor, backend: str = "auto") -> Choice:
-    """Which backend would scan tensors like ``x``, why, and why no faster one.
+    """Show which backend would scan tensors like ``x``, why, and why no faster one.
 
     >>> import torch
     >>> print(explain(torch.zeros(2, 3, 4), backend="portable"))

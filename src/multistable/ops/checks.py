@@ -1,4 +1,4 @@
-"""Refuse wrong input in one sentence that names the argument, what came and what was expected."""
+"""Validate arguments. Errors name the argument, what was expected and what came."""
 
 import math
 from numbers import Real
@@ -31,9 +31,13 @@ def check_alpha_surr(alpha_surr: float) -> None:
 def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     check_tensors(cand=cand, beta=beta, alpha=alpha)
     _check_sequence("cand", cand)
-    _check_same("beta", beta, "cand", cand)
+    _check_shape("beta", beta, cand.shape, "that of cand")
+    if beta.dtype != cand.dtype:
+        raise TypeError(f"beta must have cand's dtype {cand.dtype}, got {beta.dtype}")
+    _check_device("beta", beta, cand)
     _check_shape("alpha", alpha, (cand.shape[2],), "[N], N as in cand")
-    _check_real("alpha", alpha)
+    if not alpha.is_floating_point():
+        raise TypeError(f"alpha must be floating point, got {alpha.dtype}")
     _check_device("alpha", alpha, cand)
     check_state(cand, h0, reset)
 
@@ -51,10 +55,7 @@ def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor |
 def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     check_tensors(a=a, b=b)
     _check_sequence("b", b, complex_too=True)
-    if a.ndim == 1:
-        _check_shape("a", a, (b.shape[2],), "[N] or that of b")
-    else:
-        _check_shape("a", a, b.shape, "[N] or that of b")
+    _check_shape("a", a, b.shape[2:] if a.ndim == 1 else b.shape, "[N] or that of b")
     if not (a.is_floating_point() or a.is_complex()):
         raise TypeError(f"a must be floating point or complex, got {a.dtype}")
     if a.is_complex() != b.is_complex():
@@ -65,8 +66,8 @@ def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) 
     check_state(b, h0, reset)
 
 
-def check_tensors(**tensors: Tensor) -> None:
-    """Refuse what is no tensor, and sparse ones."""
+def check_tensors(**tensors: object) -> None:
+    """Raise unless all are dense tensors."""
     for name, x in tensors.items():
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
@@ -83,21 +84,9 @@ def _check_sequence(name: str, x: Tensor, complex_too: bool = False) -> None:
         raise TypeError(f"{name} must have 16, 32 or 64 bits per number, got {x.dtype}")
 
 
-def _check_same(name: str, x: Tensor, other_name: str, other: Tensor) -> None:
-    _check_shape(name, x, other.shape, f"that of {other_name}")
-    if x.dtype != other.dtype:
-        raise TypeError(f"{name} must have {other_name}'s dtype {other.dtype}, got {x.dtype}")
-    _check_device(name, x, other)
-
-
 def _check_shape(name: str, x: Tensor, shape: tuple[int, ...], meaning: str) -> None:
     if x.shape != torch.Size(shape):
         raise ValueError(f"{name} must have shape {list(shape)} ({meaning}), got {list(x.shape)}")
-
-
-def _check_real(name: str, x: Tensor) -> None:
-    if not x.is_floating_point():
-        raise TypeError(f"{name} must be floating point, got {x.dtype}")
 
 
 def _check_device(name: str, x: Tensor, other: Tensor) -> None:
@@ -106,7 +95,7 @@ def _check_device(name: str, x: Tensor, other: Tensor) -> None:
 
 
 def check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
-    """``h0 [B, N]`` real (complex where x is) and ``reset [B, T]`` boolean, on the device of ``x [B, T, N]``."""
+    """Raise unless ``h0 [B, N]`` is real or complex like ``x [B, T, N]``, ``reset [B, T]`` boolean, on x's device."""
     B, T, N = x.shape
     if h0 is not None:
         check_tensors(h0=h0)
@@ -122,7 +111,7 @@ def check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
         _check_device("reset", reset, x)
 
 
-def check_sizes(at_least: int, **sizes: int) -> None:
+def check_sizes(at_least: int, **sizes: object) -> None:
     """Raise unless every size is an integer of at least ``at_least``; the error names the first that is not."""
     wanted = "a positive integer" if at_least == 1 else f"an integer of at least {at_least}"
     for name, size in sizes.items():

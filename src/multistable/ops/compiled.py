@@ -1,4 +1,4 @@
-"""Compile loops with numba, on any machine. Only the files with the loops import this: numba takes a second."""
+"""Compile loops with numba. Only modules with such loops import this: importing numba takes a second."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,14 @@ from numba import njit
 __all__ = ["compiled"]
 
 
-def compiled(**options: Any) -> Callable[[Callable], Callable]:
-    """A decorator: numba's ``njit`` without the GIL, compiled once per machine.
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate with numba's ``njit``, without the GIL, compiled once per machine.
 
-    Where neither the package's folder nor the user's can be written, numba has no place for its cache and refuses; the
-    loops are then compiled once per process.
+    If neither the package's folder nor the user's is writable, numba has no place for its cache and raises; the loops
+    are then compiled once per process.
     """
 
-    def compile_function(function: Callable) -> Callable:
+    def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return njit(nogil=True, cache=True, **options)(function)
         except RuntimeError:

@@ -1,15 +1,14 @@
-"""Compiled loops over time (numba), each for a span of sequences and of steps or units. ``cpu.py`` calls them.
+"""Compiled loops over time (numba), each for a span of sequences and units. ``cpu.py`` calls them.
 
 A tensor arrives as *rows*: ``(flat, stride of the batch, stride of time)``, units contiguous; a stride of 0 repeats a
-row (constants, absent tensors).
-
-``span = (b_lo, b_hi, lo, hi)`` says which sequences a call handles and which of their steps, counted in the order of
-the loop; for the linear recurrence, which of their units. A latch's rows stay whole because half rows are slower than
-whole ones: the BMRU's forward at (1, 65536, 256) on one core takes 5.4 ms for all units and 11 ms for half of them.
+row (constants, absent tensors). ``span = (b_lo, b_hi, lo, hi)``: the sequences and the units of a call.
 
 The inner loops read slices that start at 0. With indices into the flat array, which numba checks for being negative,
 the forward takes 49 ms instead of 20 ms at (32, 1024, 256) in float32 on one core (``torch.add``: 17.5 ms).
 """
+
+# pyright: basic
+# Kernels are compiled by numba, which infers their types.
 
 import numpy as np
 
@@ -32,45 +31,21 @@ def _flag(rows, b, t):
 
 
 @_compile
-def bmru_look_back(b, floor, lo, T, flip, cand, beta, reset, inf, unknown):
-    """The step from which a loop must run to know the states at ``lo``: every unit is written (or reset) since.
-
-    Bit patterns as in :func:`bmru_forward`. Looks no further back than ``floor``; of ``unknown [N]``, all True when it
-    comes, those stay True that were not written since then.
-    """
-    number = inf.dtype.type
-    magnitude = number((number(1) << number(8 * inf.itemsize - 1)) - number(1))
-    N = len(unknown)
-    for i in range(lo - 1, floor - 1, -1):
-        t = T - 1 - i if flip else i
-        cs, bs = _row(cand, b, t, 0, N), _row(beta, b, t, 0, N)
-        for n in range(N):
-            mb = bs[n] & magnitude
-            unknown[n] &= ((cs[n] & magnitude) < mb) & (mb <= inf[0])
-        if _flag(reset, b, t):
-            unknown[:] = False
-        if not unknown.any():
-            return i
-    return floor
-
-
-@_compile
 def bmru_forward(span, T, reverse, cand, beta, alpha, h0, reset, h, inf):
     """Bit patterns as unsigned integers: magnitudes of IEEE floats order like their bits, NaNs lie above infinity."""
     b_lo, b_hi, lo, hi = span
     number = inf.dtype.type
     magnitude = number((number(1) << number(8 * inf.itemsize - 1)) - number(1))
     negative_zero, nan = number(magnitude + number(1)), number(inf[0] + number(1))
-    level = alpha[0]
-    N = len(level)
+    level = alpha[0][lo:hi]
     for b in range(b_lo, b_hi):
-        state = _row(h0, b, 0, 0, N).copy()
-        for i in range(lo, hi):
+        state = _row(h0, b, 0, lo, hi).copy()
+        for i in range(T):
             t = T - 1 - i if reverse else i
             if _flag(reset, b, t):
                 state[:] = 0
-            cs, bs, hs = _row(cand, b, t, 0, N), _row(beta, b, t, 0, N), _row(h, b, t, 0, N)
-            for n in range(N):
+            cs, bs, hs = _row(cand, b, t, lo, hi), _row(beta, b, t, lo, hi), _row(h, b, t, lo, hi)
+            for n in range(hi - lo):
                 c, mc, mb = cs[n], number(cs[n] & magnitude), number(bs[n] & magnitude)
                 value = number(level[n] ^ negative_zero) if c > negative_zero else level[n]
                 value = nan if mc > inf[0] else value
@@ -83,43 +58,28 @@ def bmru_forward(span, T, reverse, cand, beta, alpha, h0, reset, h, inf):
 
 @_compile
 def bmru_backward(
-    span,
-    T,
-    reverse,
-    slope,
-    grad_h,
-    grad_last,
-    cand,
-    beta,
-    alpha,
-    h0,
-    reset,
-    h,
-    grad_cand,
-    grad_beta,
-    grad_alpha,
-    grad_h0,
-):
-    """``slope = alpha_surr * pi``. ``grad_alpha`` comes per sequence; ``grad_h0``: of the state before ``lo``."""
+    span, T, reverse, slope, grad_h, grad_last, cand, beta, alpha, h0, reset, h,
+    grad_cand, grad_beta, grad_alpha, grad_h0,
+):  # fmt: skip
+    """``slope = alpha_surr * pi``. ``grad_alpha`` has one row per sequence."""
     b_lo, b_hi, lo, hi = span
-    level = alpha[0]
-    N = len(level)
+    level = alpha[0][lo:hi]
     number = level.dtype.type
     zero, one, two = number(0), number(1), number(2)
-    nothing = np.zeros(N, level.dtype)
+    nothing = np.zeros(hi - lo, level.dtype)
     for b in range(b_lo, b_hi):
-        total, dalpha = _row(grad_h0, b, 0, 0, N), _row(grad_alpha, b, 0, 0, N)
-        total[:] = _row(grad_last, b, 0, 0, N)
+        total, dalpha = _row(grad_h0, b, 0, lo, hi), _row(grad_alpha, b, 0, lo, hi)
+        total[:] = _row(grad_last, b, 0, lo, hi)
         dalpha[:] = 0
-        for i in range(lo, hi):
+        for i in range(T):
             t = i if reverse else T - 1 - i
-            before = _row(h, b, t + 1 if reverse else t - 1, 0, N) if i < T - 1 else _row(h0, b, 0, 0, N)
+            before = _row(h, b, t + 1 if reverse else t - 1, lo, hi) if i < T - 1 else _row(h0, b, 0, lo, hi)
             restart = _flag(reset, b, t)
             if restart:
                 before = nothing
-            cs, bs, gs = _row(cand, b, t, 0, N), _row(beta, b, t, 0, N), _row(grad_h, b, t, 0, N)
-            dcs, dbs = _row(grad_cand, b, t, 0, N), _row(grad_beta, b, t, 0, N)
-            for n in range(N):
+            cs, bs, gs = _row(cand, b, t, lo, hi), _row(beta, b, t, lo, hi), _row(grad_h, b, t, lo, hi)
+            dcs, dbs = _row(grad_cand, b, t, lo, hi), _row(grad_beta, b, t, lo, hi)
+            for n in range(hi - lo):
                 c, be = cs[n], bs[n]
                 mc, mb = abs(c), abs(be)
                 g = total[n] + gs[n]
@@ -139,55 +99,38 @@ def bmru_backward(
 
 
 @_compile
-def latch_look_back(b, floor, lo, T, flip, write, reset, unknown):
-    """:func:`bmru_look_back` of a latch."""
-    N = len(unknown)
-    for i in range(lo - 1, floor - 1, -1):
-        t = T - 1 - i if flip else i
-        ws = _row(write, b, t, 0, N)
-        for n in range(N):
-            unknown[n] &= not ws[n]
-        if _flag(reset, b, t):
-            unknown[:] = False
-        if not unknown.any():
-            return i
-    return floor
-
-
-@_compile
-def latch_forward(span, T, reverse, write, value, h0, reset, h, N):
+def latch_forward(span, T, reverse, write, value, h0, reset, h):
     b_lo, b_hi, lo, hi = span
     for b in range(b_lo, b_hi):
-        state = _row(h0, b, 0, 0, N).copy()
-        for i in range(lo, hi):
+        state = _row(h0, b, 0, lo, hi).copy()
+        for i in range(T):
             t = T - 1 - i if reverse else i
             if _flag(reset, b, t):
                 state[:] = 0
-            ws, vs, hs = _row(write, b, t, 0, N), _row(value, b, t, 0, N), _row(h, b, t, 0, N)
-            for n in range(N):
+            ws, vs, hs = _row(write, b, t, lo, hi), _row(value, b, t, lo, hi), _row(h, b, t, lo, hi)
+            for n in range(hi - lo):
                 kept = vs[n] if ws[n] else state[n]
                 state[n] = kept
                 hs[n] = kept
 
 
 @_compile
-def latch_backward(span, T, reverse, grad_h, grad_last, write, value, h0, reset, h, grad_write, grad_value, grad_h0, N):
-    """``grad_h0`` is that of the state before ``lo``."""
+def latch_backward(span, T, reverse, grad_h, grad_last, write, value, h0, reset, h, grad_write, grad_value, grad_h0):
     b_lo, b_hi, lo, hi = span
     for b in range(b_lo, b_hi):
-        total = _row(grad_h0, b, 0, 0, N)
-        total[:] = _row(grad_last, b, 0, 0, N)
+        total = _row(grad_h0, b, 0, lo, hi)
+        total[:] = _row(grad_last, b, 0, lo, hi)
         zero = total.dtype.type(0)
-        nothing = np.zeros(N, total.dtype)
-        for i in range(lo, hi):
+        nothing = np.zeros(hi - lo, total.dtype)
+        for i in range(T):
             t = i if reverse else T - 1 - i
-            before = _row(h, b, t + 1 if reverse else t - 1, 0, N) if i < T - 1 else _row(h0, b, 0, 0, N)
+            before = _row(h, b, t + 1 if reverse else t - 1, lo, hi) if i < T - 1 else _row(h0, b, 0, lo, hi)
             restart = _flag(reset, b, t)
             if restart:
                 before = nothing
-            ws, vs, gs = _row(write, b, t, 0, N), _row(value, b, t, 0, N), _row(grad_h, b, t, 0, N)
-            dws, dvs = _row(grad_write, b, t, 0, N), _row(grad_value, b, t, 0, N)
-            for n in range(N):
+            ws, vs, gs = _row(write, b, t, lo, hi), _row(value, b, t, lo, hi), _row(grad_h, b, t, lo, hi)
+            dws, dvs = _row(grad_write, b, t, lo, hi), _row(grad_value, b, t, lo, hi)
+            for n in range(hi - lo):
                 g = total[n] + gs[n]
                 dws[n] = g * (vs[n] - before[n])
                 dvs[n] = g if ws[n] else zero

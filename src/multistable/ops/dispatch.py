@@ -1,4 +1,4 @@
-"""Which backend runs, and why."""
+"""Choose the backend, and say why."""
 
 import importlib
 import importlib.util
@@ -14,16 +14,16 @@ __all__ = ["BACKENDS", "BackendError", "Choice", "check_name", "choose", "load"]
 
 
 class BackendError(RuntimeError):
-    """An explicitly requested backend cannot serve the tensors at hand."""
+    """An explicitly requested backend does not support the given tensors."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The backend that serves a tensor, the reason, and why each faster one was passed over."""
+    """The backend for a tensor, the reason, and why each faster one cannot be used."""
 
     backend: str
     reason: str
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict[str, str])
 
     def __str__(self) -> str:
         others = "".join(f"; not {name}: {why}" for name, why in self.refused.items())
@@ -58,20 +58,23 @@ BACKENDS = {
     "portable": "plain torch, runs on any device",
     "reference": "the definition, a Python loop over time",
 }
-"""Name and description of every backend, the fastest first."""
+"""Name and description of every backend, fastest first."""
 
-_REFUSALS = {"triton": _triton_refusal, "cpu": _cpu_refusal}  # why one cannot serve a device; the others always can
+_REFUSALS = {
+    "triton": _triton_refusal,
+    "cpu": _cpu_refusal,
+}  # why a backend cannot run on a device, or None; the others always can
 
 
-def check_name(backend: str) -> None:
+def check_name(backend: object) -> None:
     if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
         raise ValueError(f"backend must be 'auto' or one of {', '.join(map(repr, BACKENDS))}, got {backend!r}")
 
 
 def choose(backend: str, x: Tensor) -> Choice:
-    """Resolve ``backend`` for a tensor: ``"auto"`` takes the fastest that can serve, a name that one or raises."""
+    """Resolve ``backend`` for a tensor: ``"auto"`` is the fastest that supports it; a name is used, or raises."""
     check_name(backend)
-    refused = {}
+    refused: dict[str, str] = {}
     for name, description in BACKENDS.items():
         if backend not in ("auto", name):
             continue
@@ -86,7 +89,7 @@ def choose(backend: str, x: Tensor) -> Choice:
 
 @cache
 def load(backend: str) -> ModuleType:
-    """The module of a backend, imported when first used: numba and triton take a second each."""
+    """The module of a backend, imported on first use: numba and triton take a second each."""
     return importlib.import_module(f"multistable.ops.{backend}")
 
 

@@ -1,75 +1,62 @@
-"""Memory in huge pages where Linux gives them: fresh for what a scan returns, kept from call to call for a layer."""
+"""Memory for large tensors on the CPU: huge pages on Linux, kept by the process for the next call.
 
-import ctypes
+The first touch of each page of 4 KiB costs more than a scan's work on it. In pages of 2 MiB a forward scan at
+(32, 1024, 256) in float32 takes 7 ms instead of 14, the backward 14 instead of 25. Kept pages are not even touched
+first: a layer's training step of that size takes 128 ms, and 151 if only the projection's memory is kept (two cores, in
+turns with nn.GRU; docs/log.md).
+"""
+
 import mmap
 import os
 import sys
 import weakref
 from contextlib import suppress
-from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-__all__ = ["fresh", "kept", "release_memory"]
+__all__ = ["new_empty", "release_memory"]
 
-_SMALLEST, _LARGEST = 1 << 22, 1 << 28  # bytes; below, pages of 4 KiB cost little
+_SMALLEST = 1 << 22  # bytes; below, pages of 4 KiB cost little
+_LARGEST = 1 << 28  # beyond, a virtual machine takes up to 2 s per GiB to get huge pages back from its host
 _MOST_IDLE = 1 << 28
-_LARGEST_KEPT = _MOST_IDLE // 2  # a block that fills the pool would drive out all others at every turn
-_PAGE, _HUGE_PAGE = 1 << 12, 1 << 21
-_MADV_HUGEPAGE = 14
+_LARGEST_KEPT = _MOST_IDLE // 2  # a block that filled the pool would drive out all others at every turn
+_HUGE_PAGE = 1 << 21
 
 _idle: list[mmap.mmap] = []
-"""Blocks that no tensor uses, the oldest first. A storage may die in any thread and in the middle of anything, the
-functions below among them, so there is no lock: whoever removes a block from the list has it."""
+"""Blocks that no tensor uses, the oldest first. A storage may die in any thread and at any point, even inside the
+functions below, so there is no lock: whoever removes a block from the list owns it."""
 
 
-def fresh(x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
-    """An uninitialised contiguous tensor like ``x``, of its shape or another.
+def new_empty(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """An uninitialised contiguous tensor like ``x``, of this shape.
 
-    On a CPU the first touch of each page of 4 KiB costs more than the scan's work on it. Asked for pages of 2 MiB, a
-    forward scan at (32, 1024, 256) in float32 takes 7 ms instead of 14, the backward 14 instead of 25 (two cores).
-    Beyond 256 MiB they are not asked for: a virtual machine hands freed huge pages back to its host, and getting them
-    again takes 0.9 to 2 s per GiB, where small pages take 0.2 s and huge ones not yet handed back 0.06.
-    """
-    out = x.new_empty(x.shape if shape is None else shape)
-    if _pays(out, out.nbytes):
-        madvise = _madvise()
-        start = -(-out.data_ptr() // _PAGE) * _PAGE
-        if madvise is not None:  # advice: where it is not taken, nothing changes
-            madvise(start, out.data_ptr() + out.nbytes - start, _MADV_HUGEPAGE)
-    return out
+    On Linux, 4 to 256 MiB come in huge pages. Up to 128 MiB are kept when the last tensor on them is gone, for the next
+    call that needs at least half as much; at most 256 MiB wait in all.
 
-
-def kept(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """:func:`fresh`, but of 4 to 128 MiB the memory stays with the process when the last tensor on it is gone.
-
-    There it waits for the next call that asks for as much, or for no less than half of it; at most 256 MiB wait in all.
-    In turns with nn.GRU, a training step at (32, 1024, 256) in float32 takes 128 ms, and 151 where only the memory of
-    the projection is kept (two cores; docs/log.md).
-
-    torch holds the view of the block until the *storage* is freed, whoever refers to that: views, arrays, a graph that
-    is retained, hooks of saved tensors. The tensor is like any other but that its storage cannot be resized.
+    torch holds the view of the block until the *storage* is freed, whoever refers to it: views, arrays, a retained
+    graph, saved-tensor hooks. The tensor is like any other, except that its storage cannot be resized.
     """
     count = prod(shape)
     size = count * x.itemsize
-    if sys.platform != "linux" or not _pays(x, size) or size > _LARGEST_KEPT:
-        return fresh(x, shape)
+    if sys.platform != "linux" or x.device.type != "cpu" or type(x) is not Tensor or not _SMALLEST <= size <= _LARGEST:
+        return x.new_empty(shape)
     try:
         block = _take(size)
-    except OSError:  # no memory: torch says so in its own way
-        return fresh(x, shape)
+    except OSError:  # out of memory: torch has its own error for that
+        return x.new_empty(shape)
     view = memoryview(block)
-    weakref.finalize(view, _give_back, block).atexit = False
+    if size <= _LARGEST_KEPT:
+        weakref.finalize(view, _give_back, block).atexit = False
     whole = torch.frombuffer(view, dtype=x.dtype, count=count)
-    # Not a view, which autograd would keep track of: so an output can be changed in place like any other.
-    return x.new_empty(0).set_(whole, 0, shape)  # pyright: ignore[reportCallIssue]  (without strides: contiguous)
+    # Not a view, which autograd would track: so an output can be changed in place like any other.
+    return cast(Any, x.new_empty(0)).set_(whole, 0, shape)  # torch's types require strides
 
 
 def release_memory() -> None:
-    """Give the memory that waits for the next call of a layer on the CPU, up to 256 MiB, back to the system."""
+    """Return the memory kept for the next call of a layer or scan on the CPU, up to 256 MiB, to the system."""
     _idle.clear()
 
 
@@ -80,34 +67,18 @@ def _take(size: int) -> mmap.mmap:
             _idle.remove(block)
             return block
     block = mmap.mmap(-1, -(-size // _HUGE_PAGE) * _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # advice
-        block.madvise(_MADV_HUGEPAGE)
+    with suppress(OSError):  # advice only
+        block.madvise(mmap.MADV_HUGEPAGE)
     return block
 
 
 def _give_back(block: mmap.mmap) -> None:
-    """A block that is dropped goes back to the system at once: nothing else refers to it."""
+    """Keep a block; drop the oldest if too much is idle. A dropped block is unmapped: nothing else refers to it."""
     _idle.append(block)
     with suppress(IndexError):  # another thread drops blocks, too
         while sum(map(len, _idle)) > _MOST_IDLE:
             del _idle[0]
 
 
-def _pays(x: Tensor, size: int) -> bool:
-    """Whether to ask for huge pages for ``size`` bytes beside ``x``."""
-    return x.device.type == "cpu" and _SMALLEST <= size <= _LARGEST and type(x) is Tensor
-
-
-@cache
-def _madvise() -> Any:
-    """The C library's function, or None on other systems than Linux."""
-    if sys.platform != "linux":
-        return None
-    function = getattr(ctypes.CDLL(None), "madvise", None)
-    if function is not None:
-        function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return function
-
-
-if hasattr(os, "register_at_fork"):  # a child would copy each page that it writes to
+if hasattr(os, "register_at_fork"):  # a child would copy every page that it writes to
     os.register_at_fork(after_in_child=_idle.clear)

@@ -76,7 +76,7 @@ def latch_forward(
     if reset is not None:  # a reset that is not overwritten at once is a write of zero
         value = torch.where(write, value, torch.zeros_like(value))
         write = write | reset[..., None]
-    h.copy_(_flip(_chunked_latch(_flip(write, reverse), _flip(value, reverse), h0), reverse))
+    h.copy_(flip(_chunked_latch(flip(write, reverse), flip(value, reverse), h0), reverse))
 
 
 def latch_backward(
@@ -107,8 +107,8 @@ def linear_forward(
     """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
     a, b = _numbers(a.to(wide(b.dtype)), pairs), _numbers(b, pairs)
     h0 = b.new_zeros(b.shape[0], b.shape[2]) if h0 is None else _numbers(h0, pairs)
-    a, b, reset = _flip(a, reverse), _flip(b, reverse), _flip(reset, reverse)
-    h.copy_(_reals(_flip(_chunked_linear(a, b, h0, reset), reverse), pairs))
+    a, b, reset = flip(a, reverse), flip(b, reverse), flip(reset, reverse)
+    h.copy_(_reals(flip(_chunked_linear(a, b, h0, reset), reverse), pairs))
 
 
 def linear_backward(
@@ -135,7 +135,7 @@ def linear_backward(
     after = _shift(steps, torch.ones_like(last), not reverse)
     cut = None if reset is None else _shift(reset, torch.zeros_like(reset[:, 0]), not reverse)
     back = not reverse
-    total = _flip(_chunked_linear(_flip(after, back), _flip(grad, back), last, _flip(cut, back)), back)
+    total = flip(_chunked_linear(flip(after, back), flip(grad, back), last, flip(cut, back)), back)
     grad_b.copy_(_reals(total, pairs))
     grad_a = total * _previous(states, start, reset, reverse).conj_physical()
     first = -1 if reverse else 0
@@ -165,7 +165,7 @@ def _latch_adjoint(
     grad = hold.new_zeros(B, T, N, dtype=dtype) if grad_h is None else grad_h.to(dtype)
     last = hold.new_zeros(B, N, dtype=dtype) if grad_last is None else grad_last.to(dtype)
     after = _shift(hold, torch.ones_like(hold[:, 0]), not reverse)
-    total = _flip(_chunked_sum(_flip(after, not reverse), _flip(grad, not reverse), last), not reverse)
+    total = flip(_chunked_sum(flip(after, not reverse), flip(grad, not reverse), last), not reverse)
     first = -1 if reverse else 0
     return total, torch.where(hold[:, first], total[:, first], 0.0)
 
@@ -177,7 +177,8 @@ def _chunked_latch(write: Tensor, value: Tensor, h0: Tensor | None) -> Tensor:
     for i in range(1, value.shape[2]):
         value[:, :, i] = torch.where(write[:, :, i], value[:, :, i], value[:, :, i - 1])
         write[:, :, i] |= write[:, :, i - 1]
-    h, entering = value.new_zeros(B, N) if h0 is None else h0, []
+    h = value.new_zeros(B, N) if h0 is None else h0
+    entering: list[Tensor] = []
     for c in range(value.shape[1]):
         entering.append(h)
         h = torch.where(write[:, c, -1], value[:, c, -1], h)
@@ -192,7 +193,7 @@ def _chunked_sum(hold: Tensor, x: Tensor, start: Tensor) -> Tensor:
     for i in range(1, y.shape[2]):
         y[:, :, i] += torch.where(hold[:, :, i], y[:, :, i - 1], 0.0)
         hold[:, :, i] &= hold[:, :, i - 1]
-    entering = []
+    entering: list[Tensor] = []
     for c in range(y.shape[1]):
         entering.append(start)
         start = y[:, c, -1] + torch.where(hold[:, c, -1], start, 0.0)
@@ -214,7 +215,7 @@ def _chunked_linear(a: Tensor, b: Tensor, h0: Tensor, reset: Tensor | None) -> T
         cum[:, :, i] *= cum[:, :, i - 1]
         if open_ is not None:
             open_[:, :, i] &= open_[:, :, i - 1]
-    entering = []
+    entering: list[Tensor] = []
     for c in range(C):
         entering.append(h0)
         passed = cum[:, min(c, cum.shape[1] - 1), -1] * h0
@@ -225,11 +226,11 @@ def _chunked_linear(a: Tensor, b: Tensor, h0: Tensor, reset: Tensor | None) -> T
 
 
 def _chunks(x: Tensor) -> Tensor:
-    """``[B, T, N] -> [B, C, L, N]``, C and L about sqrt(T), zeros (False) behind the end."""
+    """``[B, T, N] -> [B, C, L, N]``, C and L about sqrt(T), zeros (False) after the end."""
     T = x.shape[1]
     L = math.isqrt(max(T - 1, 0)) + 1
     C = -(-T // L)
-    return F.pad(x, (0, 0, 0, C * L - T)).unflatten(1, (C, L))
+    return torch.unflatten(F.pad(x, (0, 0, 0, C * L - T)), 1, (C, L))
 
 
 def _previous(h: Tensor, h0: Tensor | None, reset: Tensor | None, reverse: bool) -> Tensor:
@@ -246,13 +247,13 @@ def _shift(x: Tensor, first: Tensor, reverse: bool) -> Tensor:
 
 
 @overload
-def _flip(x: Tensor, reverse: bool) -> Tensor: ...
+def flip(x: Tensor, reverse: bool) -> Tensor: ...
 @overload
-def _flip(x: None, reverse: bool) -> None: ...
+def flip(x: None, reverse: bool) -> None: ...
 @overload
-def _flip(x: Tensor | None, reverse: bool) -> Tensor | None: ...
-def _flip(x: Tensor | None, reverse: bool) -> Tensor | None:
-    """Time turned around, where there is a time axis."""
+def flip(x: Tensor | None, reverse: bool) -> Tensor | None: ...
+def flip(x: Tensor | None, reverse: bool) -> Tensor | None:
+    """Reverse time, if ``x`` has a time axis."""
     return x.flip(1) if reverse and x is not None and x.ndim > 1 else x
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multistable.ops.autograd import Function
 from multistable.ops.numerics import wide
 from multistable.surrogate import derivative, sign
 
@@ -31,7 +32,8 @@ def bmru_scan(
     reset: Tensor | None = None,
 ) -> Tensor:
     """States ``h [B, T, N]`` of a BMRU from ``cand, beta [B, T, N]``, ``alpha [N]``, ``h0 [B, N]``."""
-    h, hs = _start(cand, h0), []
+    h = _start(cand, h0)
+    hs: list[Tensor] = []
     c, b, level = _widen(cand), _widen(beta), _rounded(alpha, cand.dtype)
     for t in range(cand.shape[1]):
         h = _bmru_step(c[:, t], b[:, t], level, _restart(h, reset, t), alpha_surr)
@@ -62,7 +64,8 @@ def _bmru_step(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor, alpha_
 
 def latch_scan(write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
     """States ``h [B, T, N]`` of a latch; a float ``write`` of zeros and ones receives ``G_t (value_t - h_{t-1})``."""
-    dtype, h, hs = value.dtype, _start(value, h0), []
+    dtype, h = value.dtype, _start(value, h0)
+    hs: list[Tensor] = []
     write, value = _widen(write), _widen(value)
     for t in range(value.shape[1]):
         h = _Latch.apply(write[:, t], value[:, t], _restart(h, reset, t))
@@ -72,7 +75,8 @@ def latch_scan(write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset:
 
 def linear_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
     """States ``h [B, T, N]`` of the linear recurrence, real or complex; ``a`` is ``[B, T, N]`` or constant, ``[N]``."""
-    dtype, h, hs = b.dtype, _start(b, h0), []
+    dtype, h = b.dtype, _start(b, h0)
+    hs: list[Tensor] = []
     a, b = _widen(a), _widen(b)
     for t in range(b.shape[1]):
         h = (a if a.ndim == 1 else a[:, t]) * _restart(h, reset, t) + b[:, t]
@@ -97,7 +101,7 @@ def _restart(h: Tensor, reset: Tensor | None, t: int) -> Tensor:
     return h if reset is None else torch.where(reset[:, t, None], torch.zeros_like(h), h)
 
 
-class _AtLeast(torch.autograd.Function):
+class _AtLeast(Function):
     """``x >= y`` as 0.0 or 1.0 (NaN is 1), with the surrogate gradient of ``heaviside(x - y)``."""
 
     generate_vmap_rule = True
@@ -118,7 +122,7 @@ class _AtLeast(torch.autograd.Function):
         return grad, -grad, None
 
 
-class _Latch(torch.autograd.Function):
+class _Latch(Function):
     """``value`` where ``write``, else ``h_prev``: selected, never multiplied, with a gradient for ``write`` too.
 
     A gate of NaN writes NaN.
@@ -151,7 +155,7 @@ def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype == wide(dtype) else _Round.apply(_widen(x), dtype)
 
 
-class _Round(torch.autograd.Function):
+class _Round(Function):
     """Round to ``dtype`` and back; the gradient passes in full precision."""
 
     generate_vmap_rule = True

@@ -1,4 +1,4 @@
-"""The scans on a GPU: the kernels of ``latch*.py`` and ``linear*.py``, launched where the tensors are."""
+"""The scans on a GPU: the kernels of ``latch*.py`` and ``linear*.py``, launched on the tensors' device."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.ops.triton import latch, latch_backward, linear, linear_backward
+from multistable.ops.triton import latch, latch_grad, linear, linear_grad
 
 __all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
 
 
-def _where_the_tensors_are(scan: Callable[..., Any]) -> Callable[..., Any]:
-    """Triton launches on the current GPU, which need not be that of the tensors."""
+def _on_device_of_tensors(scan: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the tensors' GPU current: Triton launches on the current one."""
 
     @wraps(scan)
     def launch(*args: Any, **options: Any) -> Any:
@@ -26,9 +26,9 @@ def _where_the_tensors_are(scan: Callable[..., Any]) -> Callable[..., Any]:
     return launch
 
 
-bmru_forward = _where_the_tensors_are(latch.bmru_forward)
-bmru_backward = _where_the_tensors_are(latch_backward.bmru_backward)
-latch_forward = _where_the_tensors_are(latch.latch_forward)
-latch_backward = _where_the_tensors_are(latch_backward.latch_backward)
-linear_forward = _where_the_tensors_are(linear.linear_forward)
-linear_backward = _where_the_tensors_are(linear_backward.linear_backward)
+bmru_forward = _on_device_of_tensors(latch.bmru_forward)
+bmru_backward = _on_device_of_tensors(latch_grad.bmru_backward)
+latch_forward = _on_device_of_tensors(latch.latch_forward)
+latch_backward = _on_device_of_tensors(latch_grad.latch_backward)
+linear_forward = _on_device_of_tensors(linear.linear_forward)
+linear_backward = _on_device_of_tensors(linear_grad.linear_backward)

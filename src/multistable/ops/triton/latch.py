@@ -2,23 +2,23 @@
 
 Time is cut three times, so that nothing but the tensors themselves moves through memory:
 
-- *Chunks* run in parallel programs. Usually there is one per sequence; a batch too small to fill the GPU gets more, and
-  each chunk is told the state that enters it: the last write before it, found by looking back from its beginning.
+- *Chunks* run in parallel programs. Usually there is one per sequence. If the batch is too small to fill the GPU there
+  are more, and each gets the state that enters it: the last write before it, found by looking back from its start.
 - A program walks over its chunk in *tiles* of ``S * U`` steps and carries the state in registers.
 - Usually S is 1 and a warp walks alone. In a small batch, S *strands* of U consecutive steps run side by side, one per
   warp: each thread walks over its U steps to find the last write, one scan over the S strands gives the state before
-  each, and a second walk the rest.
+  each, and a second walk gives all states.
 
-All of it happens on bit patterns. A *word* of 32 bits holds one float32 or two neighbouring half-precision numbers
-(*fields*), of 64 bits one float64; magnitudes order like their bits, the comparison is a subtraction whose borrow stays
-in its field, and the select is one logic instruction. So half precision takes half the instructions, and every
-result has the same bits as the loop's.
+Everything works on bit patterns. A *word* of 32 bits holds one float32 or two neighbouring half-precision numbers, a
+word of 64 bits one float64. Magnitudes order like their bits, the comparison is a subtraction whose borrow stays within
+a number, and the select is one logic instruction. So half precision takes half the instructions, and every result has
+the same bits as the loop's.
 
 Shapes in comments: ``[S, BN]`` is one step of each strand, BN words wide. Prefixes: ``i_`` index of a program, ``o_``
 offsets, ``m_`` masks, ``p_`` pointers. Masked lanes hold: they read cand 0 and beta infinite.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -26,26 +26,26 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.triton.launch import flags, levels, make_plan, rows, states, two_per_word
-from multistable.ops.triton.primitives import load, steps, store, stride, where, words
+from multistable.ops.triton.launch import can_pack, contiguous, contiguous_alpha, launch_config, strided, strided_reset
+from multistable.ops.triton.primitives import load, program_indices, split_steps, store, time_stride, word_pointer
 
 __all__ = ["bmru_forward", "latch_forward"]
 
-_PACES = ((12, 4, 4), (6, 4, 6), (0, 16, 4))  # measured on one H200
+_TILINGS = ((12, 4, 4), (6, 4, 6), (0, 16, 4))  # measured on one H200
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
 @triton.jit
-def _spread(signs, WIDTH: tl.constexpr):
-    """From the sign bit of each field to all its bits."""
+def _spread_sign(signs, WIDTH: tl.constexpr):
+    """Copy the sign bit of each number to all its bits."""
     return (signs >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
 
 
 @triton.jit
 def _gate(x, y, level, BMRU: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr):
-    """A mask of the fields that are written, and what is written.
+    """A mask of the numbers that are written, and what is written.
 
     From cand and beta, or from a latch's value and its mask. ``NAN`` added to a magnitude reaches the sign bit where
     the number is NaN, and ``MAGNITUDE`` added to one where it is not zero.
@@ -56,49 +56,50 @@ def _gate(x, y, level, BMRU: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constex
         nan = ((x_size + NAN) | (y_size + NAN)) & SIGN
         write = ((x | SIGN) - y_size) & SIGN
         value = level ^ (x & (x_size + MAGNITUDE) & SIGN)
-        return _spread(write | nan, WIDTH), value | _spread(nan, WIDTH)
+        return _spread_sign(write | nan, WIDTH), value | _spread_sign(nan, WIDTH)
     else:
         return y, x
 
 
 @triton.jit
-def _pick(mask, x, other):
+def _select(mask, x, other):
     """The bits of ``x`` under the mask, those of ``other`` elsewhere."""
     return other ^ ((x ^ other) & mask)
 
 
 @triton.jit
-def _later(seen, value, seen_2, value_2):
-    """Two stretches of time as one: the later write wins. Associative."""
-    return seen | seen_2, _pick(seen_2, value_2, value)
+def _join(seen, value, seen_2, value_2):
+    """Join two stretches of time: the later write wins. Associative."""
+    return seen | seen_2, _select(seen_2, value_2, value)
 
 
 @triton.jit
 def _append(before_seen, before_value, seen, value, before_seen_2, before_value_2, seen_2, value_2):
-    """The same with a memory of all but the last stretch, so that a scan yields what comes *before* each strand."""
-    bs, bv = _later(seen, value, before_seen_2, before_value_2)
-    s, v = _later(seen, value, seen_2, value_2)
+    """``_join`` that also keeps the result without the last stretch, so that a scan gives what comes *before* each."""
+    bs, bv = _join(seen, value, before_seen_2, before_value_2)
+    s, v = _join(seen, value, seen_2, value_2)
     return bs, bv, s, v
 
 
 @triton.jit
-def _last(x, R: tl.constexpr):
+def _last_row(x, R: tl.constexpr):
     """The last row [1, BN] of x [R, BN]."""
     return tl.sum(tl.where((tl.arange(0, R) == R - 1)[:, None], x, 0), 0, keep_dims=True).to(x.dtype)
 
 
 @triton.jit
-def _enter(seen, value, state, S: tl.constexpr):
-    """Each strand's last write [S, BN], the state before the tile [1, BN] -> before each strand and after all."""
+def _states_before(seen, value, state, S: tl.constexpr):
+    """From each strand's last write [S, BN] and the state before the tile [1, BN]: the states before each strand and
+    after all."""
     nothing = tl.zeros_like(seen)
     before_seen, before_value, seen, value = tl.associative_scan((nothing, value, seen, value), 0, _append)
-    return _pick(before_seen, before_value, state), _pick(_last(seen, S), _last(value, S), state)
+    return _select(before_seen, before_value, state), _select(_last_row(seen, S), _last_row(value, S), state)
 
 
 @triton.jit
-def _words(p, WIDTH: tl.constexpr, FIELDS: tl.constexpr):
-    """A pointer to numbers as one to words: unsigned integers of one or two fields."""
-    if FIELDS == 2 or WIDTH == 32:
+def _bit_pointer(p, WIDTH: tl.constexpr, PER_WORD: tl.constexpr):
+    """Cast a pointer to numbers to one to words: unsigned integers with the bits of one or two numbers."""
+    if PER_WORD == 2 or WIDTH == 32:
         return p.to(tl.pointer_type(tl.uint32))
     elif WIDTH == 64:
         return p.to(tl.pointer_type(tl.uint64))
@@ -107,11 +108,11 @@ def _words(p, WIDTH: tl.constexpr, FIELDS: tl.constexpr):
 
 
 @triton.jit
-def _level(alpha, o_n, mask, like, WORD: tl.constexpr, WIDTH: tl.constexpr, FIELDS: tl.constexpr):
-    """``alpha`` as words, rounded to the dtype of the numbers that ``like`` points to."""
+def _load_level(alpha, o_n, mask, like, WORD: tl.constexpr, WIDTH: tl.constexpr, PER_WORD: tl.constexpr):
+    """Load ``alpha`` as words, rounded to the dtype that ``like`` points to."""
     level = tl.zeros(o_n.shape, WORD)
-    for f in tl.static_range(FIELDS):
-        number = tl.load(alpha + o_n * FIELDS + f, mask=mask, other=0).to(like.dtype.element_ty)
+    for f in tl.static_range(PER_WORD):
+        number = tl.load(alpha + o_n * PER_WORD + f, mask=mask, other=0).to(like.dtype.element_ty)
         if WIDTH == 64:
             level = number.to(tl.uint64, bitcast=True)
         elif WIDTH == 32:
@@ -122,8 +123,8 @@ def _level(alpha, o_n, mask, like, WORD: tl.constexpr, WIDTH: tl.constexpr, FIEL
 
 
 @triton.jit
-def _flags_as_mask(y, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr):
-    """A latch's flags, one byte per number, as a mask of its fields."""
+def _gates_as_mask(y, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr):
+    """A latch's gates, one byte per number, as a mask of the word's bits."""
     ONES: tl.constexpr = SIGN >> (WIDTH - 1)
     y = y.to(WORD)
     return ((y | (y << 8)) & ONES) * ((1 << WIDTH) - 1)
@@ -137,17 +138,17 @@ def _forward_kernel(
     x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, alpha, start, reset, r_b, r_t,
     h, h_b, h_t, H_T: tl.constexpr, last, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    BMRU: tl.constexpr, FIELDS: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
+    BMRU: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
     NAN: tl.constexpr,
 ):  # fmt: skip
     """States of one chunk, and the ``last [B, N]`` of the last one; ``start [B, C, N]`` is the state that enters each
     chunk, or None for zeros. N counts words."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
-    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity where there is nothing
-    x_t = stride(x_t, X_T)
-    y_t = stride(y_t, Y_T)
-    h_t = stride(h_t, H_T)
-    i_b, i_c, o_n = where(blocks, C, BN)
+    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity outside the tensor
+    x_t = time_stride(x_t, X_T)
+    y_t = time_stride(y_t, Y_T)
+    h_t = time_stride(h_t, H_T)
+    i_b, i_c, o_n = program_indices(blocks, C, BN)
     m_n = o_n < N
     o_s = tl.arange(0, S)
     end = tl.minimum((i_c + 1) * L, T)
@@ -156,24 +157,24 @@ def _forward_kernel(
     each = (first + o_u)[:, :, None]  # [S, U, 1]
     level, state = tl.zeros([1, BN], WORD), tl.zeros([1, BN], WORD)
     if BMRU:
-        level = _level(alpha, o_n, m_n, h, WORD, WIDTH, FIELDS)
-        y = _words(y, WIDTH, FIELDS)
+        level = _load_level(alpha, o_n, m_n, h, WORD, WIDTH, PER_WORD)
+        y = _bit_pointer(y, WIDTH, PER_WORD)
     else:
-        y = words(y, FIELDS)
+        y = word_pointer(y, PER_WORD)
     if start is not None:
-        state = tl.load(_words(start, WIDTH, FIELDS) + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
-    p_x = _words(x, WIDTH, FIELDS) + i_b * x_b + each * x_t + o_n
+        state = tl.load(_bit_pointer(start, WIDTH, PER_WORD) + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
+    p_x = _bit_pointer(x, WIDTH, PER_WORD) + i_b * x_b + each * x_t + o_n
     p_y = y + i_b * y_b + each * y_t + o_n
-    p_h = _words(h, WIDTH, FIELDS) + i_b * h_b + first * h_t + o_n
+    p_h = _bit_pointer(h, WIDTH, PER_WORD) + i_b * h_b + first * h_t + o_n
 
     for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
         mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-        x_w = steps(load(p_x, mask, 0, EVEN), U)
-        y_w = steps(load(p_y, mask, HELD, EVEN), U)
+        x_w = split_steps(load(p_x, mask, 0, EVEN), U)
+        y_w = split_steps(load(p_y, mask, HELD, EVEN), U)
         xs, ys, resets = (), (), ()
         for u in tl.static_range(U):
             xs += (x_w[u].to(WORD),)
-            ys += (y_w[u].to(WORD) if BMRU else _flags_as_mask(y_w[u], WORD, WIDTH, SIGN),)
+            ys += (y_w[u].to(WORD) if BMRU else _gates_as_mask(y_w[u], WORD, WIDTH, SIGN),)
             if reset is not None:
                 o_t = t + o_s * U + u
                 p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
@@ -187,14 +188,14 @@ def _forward_kernel(
                 write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
                 if reset is not None:  # a reset that is not overwritten at once is a write of zero
                     value, seen = tl.where(resets[u], 0, value), tl.where(resets[u], WHOLE, seen)
-                value, seen = _pick(write, new, value), seen | write
-            state_u, state = _enter(seen, value, state, S)
+                value, seen = _select(write, new, value), seen | write
+            state_u, state = _states_before(seen, value, state, S)
 
         for u in tl.static_range(U):
             write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
             if reset is not None:
                 state_u = tl.where(resets[u], 0, state_u)
-            state_u = _pick(write, new, state_u)
+            state_u = _select(write, new, state_u)
             mask = (t + o_s * U + u < end)[:, None] & m_n
             store(p_h + u * h_t, state_u.to(p_h.dtype.element_ty), mask, EVEN)
         if S == 1:
@@ -202,8 +203,8 @@ def _forward_kernel(
         p_x += S * U * x_t
         p_y += S * U * y_t
         p_h += S * U * h_t
-    if i_c == C - 1:  # behind the end nothing was written
-        p_last = _words(last, WIDTH, FIELDS) + i_b * N + o_n
+    if i_c == C - 1:  # nothing is written after the end
+        p_last = _bit_pointer(last, WIDTH, PER_WORD) + i_b * N + o_n
         tl.store(p_last, state.to(p_last.dtype.element_ty), mask=m_n)
 
 
@@ -212,25 +213,29 @@ def _last_write_kernel(
     x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, alpha, reset, r_b, r_t, found, value,
     T, N, C, L, blocks,
     BN: tl.constexpr, R: tl.constexpr,
-    BMRU: tl.constexpr, FIELDS: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
+    BMRU: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
     NAN: tl.constexpr,
 ):  # fmt: skip
     """Each chunk's last write, ``found`` and ``value [B, C, N]``: read backwards, R rows at a time, until found."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
-    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity where there is nothing
-    i_b, i_c, o_n = where(blocks, C, BN)
+    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity outside the tensor
+    i_b, i_c, o_n = program_indices(blocks, C, BN)
     m_n = o_n < N
     o_r = tl.arange(0, R)
     begin = i_c * L
-    x_t, y_t = stride(x_t, X_T), stride(y_t, Y_T)
+    x_t, y_t = time_stride(x_t, X_T), time_stride(y_t, Y_T)
     level = tl.zeros([1, BN], WORD)
     if BMRU:
-        level = _level(alpha, o_n, m_n, x, WORD, WIDTH, FIELDS)
-        y = _words(y, WIDTH, FIELDS)
+        level = _load_level(alpha, o_n, m_n, x, WORD, WIDTH, PER_WORD)
+        y = _bit_pointer(y, WIDTH, PER_WORD)
     else:
-        y = words(y, FIELDS)
-    x, found, value = _words(x, WIDTH, FIELDS), _words(found, WIDTH, FIELDS), _words(value, WIDTH, FIELDS)
-    ABSENT: tl.constexpr = WHOLE - ((1 << WIDTH) - 1) if WIDTH == 16 and FIELDS == 1 else 0  # no second field
+        y = word_pointer(y, PER_WORD)
+    x, found, value = (
+        _bit_pointer(x, WIDTH, PER_WORD),
+        _bit_pointer(found, WIDTH, PER_WORD),
+        _bit_pointer(value, WIDTH, PER_WORD),
+    )
+    ABSENT: tl.constexpr = WHOLE - ((1 << WIDTH) - 1) if WIDTH == 16 and PER_WORD == 1 else 0  # no second number
     seen, latest = tl.where(m_n, ABSENT, WHOLE).to(WORD), tl.zeros([1, BN], WORD)
     t = tl.minimum(begin + L, T) - R
     missing = 1
@@ -241,15 +246,15 @@ def _last_write_kernel(
         p_y = y + i_b * y_b + o_t * y_t + o_n
         x_r = tl.load(p_x, mask=m_t[:, None] & m_n, other=0).to(WORD)
         y_r = tl.load(p_y, mask=m_t[:, None] & m_n, other=HELD)
-        y_r = y_r.to(WORD) if BMRU else _flags_as_mask(y_r, WORD, WIDTH, SIGN)
+        y_r = y_r.to(WORD) if BMRU else _gates_as_mask(y_r, WORD, WIDTH, SIGN)
         write, new = _gate(x_r, y_r, level, BMRU, WIDTH, SIGN, NAN)
         if reset is not None:
             mark = tl.load(reset + i_b * r_b + (t + o_r).to(tl.int64) * r_t, mask=m_t, other=0)[:, None] != 0
             new = new & write
             write = tl.where(mark, WHOLE, write)
-        found_r, last = tl.associative_scan((write, new & write), 0, _later)
-        latest = _pick(seen, latest, _last(last, R))
-        seen = seen | _last(found_r, R)
+        found_r, last = tl.associative_scan((write, new & write), 0, _join)
+        latest = _select(seen, latest, _last_row(last, R))
+        seen = seen | _last_row(found_r, R)
         missing = tl.where(t > begin, tl.sum((seen != WHOLE).to(tl.int32)), 0)
         t -= R
     p = (i_b * C + i_c) * N + o_n
@@ -259,27 +264,31 @@ def _last_write_kernel(
 
 @triton.jit
 def _carry_kernel(
-    found, value, h0, start, N, C, BN: tl.constexpr, BC: tl.constexpr, WIDTH: tl.constexpr, FIELDS: tl.constexpr
+    found, value, h0, start, N, C, BN: tl.constexpr, BC: tl.constexpr, WIDTH: tl.constexpr, PER_WORD: tl.constexpr
 ):  # fmt: skip
     """From each chunk's last write to the state that enters each chunk, ``start [B, C, N]``."""
-    found, value, start = _words(found, WIDTH, FIELDS), _words(value, WIDTH, FIELDS), _words(start, WIDTH, FIELDS)
+    found, value, start = (
+        _bit_pointer(found, WIDTH, PER_WORD),
+        _bit_pointer(value, WIDTH, PER_WORD),
+        _bit_pointer(start, WIDTH, PER_WORD),
+    )
     i_b = tl.program_id(1).to(tl.int64)
     o_n = (tl.program_id(0) * BN + tl.arange(0, BN))[None, :]
     m_n = o_n < N
     o_c = tl.arange(0, BC)
     state = tl.zeros([1, BN], start.dtype.element_ty)
     if h0 is not None:
-        state = tl.load(_words(h0, WIDTH, FIELDS) + i_b * N + o_n, mask=m_n, other=0)
+        state = tl.load(_bit_pointer(h0, WIDTH, PER_WORD) + i_b * N + o_n, mask=m_n, other=0)
     tl.store(start + i_b * C * N + o_n, state, mask=m_n)
     for c in range(0, C - 1, BC):
         p = (i_b * C + c + o_c)[:, None] * N + o_n
         mask = (c + o_c < C - 1)[:, None] & m_n
         seen = tl.load(found + p, mask=mask, other=0)
         last = tl.load(value + p, mask=mask, other=0)
-        seen, last = tl.associative_scan((seen, last), 0, _later)
-        entering = _pick(seen, last, state)
+        seen, last = tl.associative_scan((seen, last), 0, _join)
+        entering = _select(seen, last, state)
         tl.store(start + p + N, entering, mask=mask)
-        state = _last(entering, BC)
+        state = _last_row(entering, BC)
 
 
 # --- host -------------------------------------------------------------------------------------------------------------
@@ -303,32 +312,33 @@ def _forward(
     x: Tensor, y: Tensor, alpha: Tensor | None, h0: Tensor | None, reset: Tensor | None, h: Tensor, reverse: bool
 ) -> Tensor:
     B, T, N = h.shape
-    alpha, h0 = levels(alpha, h), states(h0)
-    fields = 2 if two_per_word(x, y, h, h0) else 1
-    W = N // fields
-    kind = _constants(h.dtype) | {"BMRU": alpha is not None, "FIELDS": fields}
-    plan = make_plan(B, T, W, _PACES, fields * (x.itemsize + y.itemsize), h.device)
-    inputs = *rows(x, reverse, fields), *rows(y, reverse, fields), alpha
-    marks = flags(reset, reverse)
-    sizes = T, W, plan.C, plan.L, plan.blocks
+    alpha, h0 = contiguous_alpha(alpha, h), contiguous(h0)
+    per_word = 2 if can_pack(x, y, h, h0) else 1
+    W = N // per_word
+    constants = _constants(h.dtype) | {"BMRU": alpha is not None, "PER_WORD": per_word}
+    config = launch_config(B, T, W, _TILINGS, per_word * (x.itemsize + y.itemsize), h.device)
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    inputs, resets = (*steps(x), *steps(y), alpha), strided_reset(reset, reverse)
+    sizes = T, W, config.C, config.L, config.column_blocks
     last, start = h.new_empty(B, N), h0
-    if plan.C > 1:
-        found, value, start = (h.new_empty(B, plan.C, N) for _ in range(3))
-        _last_write_kernel[(plan.programs,)](
-            *inputs, *marks, found, value, *sizes, BN=plan.BN, R=32, num_warps=plan.warps, **kind
+    if config.C > 1:
+        found, value, start = (h.new_empty(B, config.C, N) for _ in range(3))
+        _last_write_kernel[(config.programs,)](
+            *inputs, *resets, found, value, *sizes, BN=config.BN, R=32, num_warps=config.warps, **constants
         )
-        _carry_kernel[(plan.blocks, B)](
-            found, value, h0, start, W, plan.C, BN=plan.BN, BC=32, WIDTH=kind["WIDTH"], FIELDS=fields, num_warps=1
-        )
-    _forward_kernel[(plan.programs,)](
-        *inputs, start, *marks, *rows(h, reverse, fields), last, *sizes, **plan.tile, **kind
+        _carry_kernel[(config.column_blocks, B)](
+            found, value, h0, start, W, config.C,
+            BN=config.BN, BC=32, WIDTH=constants["WIDTH"], PER_WORD=per_word, num_warps=1,
+        )  # fmt: skip
+    _forward_kernel[(config.programs,)](
+        *inputs, start, *resets, *steps(h), last, *sizes, **config.kernel_options, **constants
     )
     return last
 
 
 @cache
 def _constants(dtype: torch.dtype) -> dict[str, Any]:
-    """The constants of a dtype's words: the type, the width of a field, its sign bits, and what lifts NaNs to them."""
+    """A dtype's words: their type, a number's width, the sign bits, and what lifts the magnitude of NaNs to these."""
     bits = 8 * dtype.itemsize
     integer = {16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]
     inf = int(torch.tensor(float("inf"), dtype=dtype, device="cpu").view(integer))

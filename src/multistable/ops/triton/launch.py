@@ -1,4 +1,4 @@
-"""How the GPU kernels cut their work: strands, tiles, chunks, and tensors as pointers with strides."""
+"""How the GPU kernels cut their work (strands, tiles, chunks), and tensors as kernel arguments."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -6,20 +6,31 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["Paces", "Plan", "Rows", "dense", "flags", "two_per_word", "levels", "make_plan", "rows", "states"]
+__all__ = [
+    "LaunchConfig",
+    "Strided",
+    "Tilings",
+    "can_pack",
+    "contiguous",
+    "contiguous_alpha",
+    "contiguous_columns",
+    "launch_config",
+    "strided",
+    "strided_reset",
+]
 
 _LANES = 32  # threads of a warp, each with one column of words
 _MOST_WARPS = 8  # of a program: more strands cost more to combine
 _FEWEST = 3  # warps per multiprocessor below which strands are worth their cost
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
 
-Paces = tuple[tuple[int, int, int], ...]
-"""How to walk over time, by how many warps each multiprocessor has: (at least so many, U steps of each strand at once,
-stages: tiles on their way to shared memory while one is computed, plus one). The fewer, the more each has to fetch."""
+Tilings = tuple[tuple[int, int, int], ...]
+"""How to walk over time: (fewest warps per multiprocessor, U steps of each strand at once, stages: tiles on the way to
+shared memory while one is computed, plus one). The fewer warps there are, the more each has to fetch."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchConfig:
     """A program takes ``BN`` columns and walks over ``L`` steps in tiles of ``S`` strands of ``U`` steps."""
 
     BN: int
@@ -31,26 +42,25 @@ class Plan:
     """Chunks per sequence."""
     L: int
     """Steps per chunk, a multiple of ``S * U``; the last chunk may be shorter."""
-    blocks: int
+    column_blocks: int
     """Blocks of ``BN`` columns."""
     programs: int
     even: bool
     """Whether tiles and blocks fill all of time and all columns, so that no access needs a mask."""
 
     @property
-    def tile(self) -> dict[str, int | bool]:
-        """The options that the kernels share."""
+    def kernel_options(self) -> dict[str, int | bool]:
         sizes = {"BN": self.BN, "S": self.S, "U": self.U, "EVEN": self.even, "STAGES": self.stages}
         return sizes | {"num_warps": self.warps}
 
 
 @cache
-def make_plan(B: int, T: int, N: int, paces: Paces, loads: int, device: torch.device) -> Plan:
-    """For ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
+def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: torch.device) -> LaunchConfig:
+    """Cut ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
-    A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If the batch has too
-    few columns to fill the GPU, several warps walk over neighbouring strands; if that is not enough either, sequences
-    are cut into chunks.
+    A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If there are too few
+    columns to fill the GPU, several warps walk over neighbouring strands; if that is not enough, sequences are cut into
+    chunks.
     """
     BN = min(_LANES, 1 << (N - 1).bit_length())
     blocks = _ceil(N, BN)
@@ -59,14 +69,14 @@ def make_plan(B: int, T: int, N: int, paces: Paces, loads: int, device: torch.de
     warps = 1
     while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
         warps *= 2
-    U, stages = next((U, stages) for least, U, stages in paces if alone * C * warps >= least)
+    U, stages = next((U, stages) for least, U, stages in tilings if alone * C * warps >= least)
     while stages > 1 and _LANES * warps * U * loads * stages > _shared_memory(device):
         U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     S = _LANES * warps // BN
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
     even = T % (S * U) == 0 and N % BN == 0
-    return Plan(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks, even=even)
+    return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks, even=even)
 
 
 def _ceil(a: int, b: int) -> int:
@@ -82,58 +92,58 @@ def _multiprocessors(device: torch.device) -> int:
 def _shared_memory(device: torch.device) -> int:
     """Bytes that the tiles of a program may take: most of what the GPU has for one (H200: 227 KiB, RTX 4090: 99).
 
-    torch does not tell of AMD's GPUs, which have 64 KiB.
+    torch does not report it for AMD GPUs, which have 64 KiB.
     """
     if device.type != "cuda":
         return 1 << 18
     return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 1 << 16) * 7 // 8
 
 
-Rows = tuple[Tensor, int, int, int | None]
-"""The row where a scan begins; the strides of the batch and of time in words, in the order of the scan; the latter
-again if it may be compiled in, which saves the kernels a fifth of their instructions."""
+Strided = tuple[Tensor | None, int, int, int | None]
+"""A tensor as kernel arguments: its first row in the order of the scan; the strides of batch and time in words; the
+latter again if it may be compiled in, which saves the kernels a fifth of their instructions."""
 
 
-def rows(x: Tensor, reverse: bool, fields: int = 1) -> Rows:
-    """``x [B, T, N]`` as the kernels take it: reading backwards is a negative stride. Columns become contiguous."""
-    if x.stride(-1) != 1 and x.shape[-1] > 1:
-        x = x.contiguous()
+def strided(x: Tensor | None, reverse: bool, per_word: int = 1) -> Strided:
+    """``x [B, T, N]`` with contiguous columns, or None; reading backwards is a negative stride."""
+    if x is None:
+        return None, 0, 0, None
+    x = contiguous_columns(x)
     b, t, _ = x.stride()
     fixed = t <= 2 * x.shape[2]  # not in time-major order, where it changes with the batch
-    b, t = b // fields, t // fields
+    b, t = b // per_word, t // per_word
     if reverse:
         x, t = x[:, -1], -t
     return x, b, t, t if fixed else None
 
 
-def flags(x: Tensor | None, reverse: bool) -> tuple[Tensor | None, int, int]:
-    """``[B, T]`` booleans, or none."""
-    if x is None:
+def strided_reset(reset: Tensor | None, reverse: bool) -> tuple[Tensor | None, int, int]:
+    """``reset [B, T]`` as bytes, or None, with its strides."""
+    if reset is None:
         return None, 0, 0
-    x = x.view(torch.uint8)
+    x = reset.view(torch.uint8)
     return x[:, -1 if reverse else 0], x.stride(0), -x.stride(1) if reverse else x.stride(1)
 
 
-def states(x: Tensor | None) -> Tensor | None:
-    """``[B, N]``, contiguous, or none."""
+def contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-def levels(alpha: Tensor | None, h: Tensor) -> Tensor | None:
-    """``alpha [N]``, contiguous, or none. On a GPU the kernels round float32 themselves, which saves a launch; Triton's
-    interpreter would cut off bits."""
+def contiguous_columns(x: Tensor) -> Tensor:
+    """``x`` with contiguous columns. The gradient of a sum, for instance, is one number, expanded."""
+    return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+
+
+def contiguous_alpha(alpha: Tensor | None, h: Tensor) -> Tensor | None:
+    """``alpha [N]``, contiguous, or None. On a GPU the kernels round float32 themselves, which saves a launch; Triton's
+    interpreter would truncate it."""
     if alpha is not None and not (alpha.is_cuda and alpha.dtype == torch.float32):
         alpha = alpha.to(h.dtype)
-    return states(alpha)
+    return contiguous(alpha)
 
 
-def dense(grad: Tensor | None) -> Tensor | None:
-    """A gradient with contiguous columns: that of a sum is one number, expanded."""
-    return grad if grad is None or grad.stride(-1) == 1 else grad.contiguous()
-
-
-def two_per_word(*tensors: Tensor | None) -> bool:
-    """Whether these are numbers in half precision (or bytes) that can be read two at a time."""
+def can_pack(*tensors: Tensor | None) -> bool:
+    """Whether these are half-precision numbers (or bytes) that can be read two at a time."""
     for x in tensors:
         if x is not None and (x.itemsize > 2 or x.data_ptr() % (2 * x.itemsize) or x.shape[-1] % 2):
             return False

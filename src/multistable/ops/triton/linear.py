@@ -4,9 +4,11 @@ Time is cut as in ``latch.py``: chunks in parallel programs, tiles of S strands 
 registers. A strand that starts from zero ends in ``h``, and one that starts from ``s`` in ``h + A s`` with ``A`` the
 product of its coefficients; two stretches ``(A1, h1)``, ``(A2, h2)`` compose to ``(A2 A1, A2 h1 + h2)``.
 
-Complex numbers come as real and imaginary parts apart, ``[..., 2N]``; in the real kernels the imaginary parts are never
-loaded or stored, and the compiler drops what is computed for them.
+Complex numbers come as separate real and imaginary parts, ``[..., 2N]``. The real kernels never load or store imaginary
+parts, and the compiler drops what is computed for them.
 """
+
+from functools import partial
 
 import torch
 import triton
@@ -14,19 +16,27 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import flags, make_plan, rows, states, two_per_word
-from multistable.ops.triton.primitives import field, load, steps, store_fields, stride, where, words
+from multistable.ops.triton.launch import can_pack, contiguous, launch_config, strided, strided_reset
+from multistable.ops.triton.primitives import (
+    load,
+    program_indices,
+    split_steps,
+    store_numbers,
+    time_stride,
+    unpack,
+    word_pointer,
+)
 
 __all__ = ["linear_forward"]
 
-_PACES = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
+_TILINGS = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
 
 
-# --- pieces -----------------------------------------------------------------------------------------------------------
+# --- device functions -------------------------------------------------------------------------------------------------
 
 
 @triton.jit
-def _mul(a_re, a_im, b_re, b_im, PAIRS: tl.constexpr):
+def _multiply(a_re, a_im, b_re, b_im, PAIRS: tl.constexpr):
     """The product of two numbers, complex if PAIRS."""
     if PAIRS:
         re, im = a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
@@ -65,19 +75,19 @@ def _store(p, half, re, im, mask, PAIRS: tl.constexpr):
 @triton.jit
 def _load_steps(p, half, mask, U: tl.constexpr, PAIRS: tl.constexpr, EVEN: tl.constexpr):
     """Words of real and imaginary parts, each a tuple of U steps."""
-    re = steps(load(p, mask, 0, EVEN), U)
+    re = split_steps(load(p, mask, 0, EVEN), U)
     if PAIRS:
-        return re, steps(load(p + half, mask, 0, EVEN), U)
+        return re, split_steps(load(p + half, mask, 0, EVEN), U)
     else:
         return re, re
 
 
 @triton.jit
-def _fields(loaded, f: tl.constexpr, U: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
-    """The numbers of field f of words, a tuple of U steps."""
+def _unpack_steps(loaded, f: tl.constexpr, U: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
+    """The f-th number of each word, a tuple of U steps."""
     numbers = ()
     for u in tl.static_range(U):
-        numbers += (field(loaded[u], f, HALF, ACC),)
+        numbers += (unpack(loaded[u], f, HALF, ACC),)
     return numbers
 
 
@@ -85,40 +95,40 @@ def _fields(loaded, f: tl.constexpr, U: tl.constexpr, HALF: tl.constexpr, ACC: t
 def _store_step(
     p, half, re, im, u: tl.constexpr, mask, HALF: tl.constexpr, PAIRS: tl.constexpr, EVEN: tl.constexpr
 ):  # fmt: skip
-    """Step u of real and imaginary parts, each a tuple of U steps per field."""
-    store_fields(p, re, u, mask, HALF, EVEN)
+    """Store step u of real and imaginary parts, each a tuple of U steps per number of a word."""
+    store_numbers(p, re, u, mask, HALF, EVEN)
     if PAIRS:
-        store_fields(p + half, im, u, mask, HALF, EVEN)
+        store_numbers(p + half, im, u, mask, HALF, EVEN)
 
 
 @triton.jit
-def _pass(c, ci, s, si, PAIRS: tl.constexpr):
-    """What is left of a state ``s`` after a stretch with product ``c``. Where that is zero nothing passes, not even an
+def _decay(c, ci, s, si, PAIRS: tl.constexpr):
+    """What is left of a state ``s`` after a stretch with product ``c``. If that is zero nothing is left, not even of an
     infinity: so a reset, whose product is zero, ends an overflow."""
-    re, im = _mul(c, ci, s, si, PAIRS)
+    re, im = _multiply(c, ci, s, si, PAIRS)
     shut = (c == 0) & (ci == 0) if PAIRS else c == 0
     return tl.where(shut, 0.0, re), tl.where(shut, 0.0, im)
 
 
 @triton.jit
 def _join_real(c, s, c_2, s_2):
-    """``(A, h)`` of two stretches as one: ``(A2 A1, A2 h1 + h2)``. Associative."""
-    passed, _ = _pass(c_2, c_2, s, s, False)
-    product, _ = _pass(c_2, c_2, c, c, False)
+    """Join ``(A, h)`` of two stretches: ``(A2 A1, A2 h1 + h2)``. Associative."""
+    passed, _ = _decay(c_2, c_2, s, s, False)
+    product, _ = _decay(c_2, c_2, c, c, False)
     return product, passed + s_2
 
 
 @triton.jit
 def _join_complex(c, ci, s, si, c_2, ci_2, s_2, si_2):
     """The same for complex numbers, each as real and imaginary part."""
-    passed, passed_i = _pass(c_2, ci_2, s, si, True)
-    product, product_i = _pass(c_2, ci_2, c, ci, True)
+    passed, passed_i = _decay(c_2, ci_2, s, si, True)
+    product, product_i = _decay(c_2, ci_2, c, ci, True)
     return product, product_i, passed + s_2, passed_i + si_2
 
 
 @triton.jit
 def _append_real(bc, bs, c, s, bc_2, bs_2, c_2, s_2):
-    """``_join`` with a memory of all but the last stretch, so that a scan yields what comes *before* each strand."""
+    """``_join`` that also keeps the result without the last stretch, so that a scan gives what comes *before* each."""
     b0, b1 = _join_real(c, s, bc_2, bs_2)
     a0, a1 = _join_real(c, s, c_2, s_2)
     return b0, b1, a0, a1
@@ -132,22 +142,22 @@ def _append_complex(bc, bci, bs, bsi, c, ci, s, si, bc_2, bci_2, bs_2, bsi_2, c_
 
 
 @triton.jit
-def _pick(x, at):
+def _row_where(x, at):
     """One row [1, BN] of x [S, BN], where ``at [S, 1]`` is true."""
     return tl.sum(tl.where(at, x, 0.0), 0, keep_dims=True)
 
 
 @triton.jit
-def _apply(c, ci, s, si, state, state_i, PAIRS: tl.constexpr):
+def _advance(c, ci, s, si, state, state_i, PAIRS: tl.constexpr):
     """The state after a stretch with product ``c`` and end ``s``."""
-    passed, passed_i = _pass(c, ci, state, state_i, PAIRS)
+    passed, passed_i = _decay(c, ci, state, state_i, PAIRS)
     return passed + s, passed_i + si
 
 
 @triton.jit
-def _prefix(c, ci, s, si, S: tl.constexpr, PAIRS: tl.constexpr):
-    """Products and ends of all strands [S, BN], in the order of the recurrence -> those of everything before each
-    strand, and those of all together [1, BN]."""
+def _prefixes(c, ci, s, si, S: tl.constexpr, PAIRS: tl.constexpr):
+    """From the products and ends of all strands [S, BN], in the order of the recurrence: those of everything before
+    each strand, and those of all together [1, BN]."""
     one, zero = tl.full(s.shape, 1.0, s.dtype), tl.zeros_like(s)
     if S == 1:
         bc, bci, bs, bsi = one, zero, zero, zero
@@ -160,7 +170,7 @@ def _prefix(c, ci, s, si, S: tl.constexpr, PAIRS: tl.constexpr):
         else:
             bc, bs, c, s = tl.associative_scan((one, zero, c, s), 0, _append_real)
             bci, bsi, ci, si = bc, zero, c, zero
-        c, ci, s, si = _pick(c, final), _pick(ci, final), _pick(s, final), _pick(si, final)
+        c, ci, s, si = _row_where(c, final), _row_where(ci, final), _row_where(s, final), _row_where(si, final)
     return bc, bci, bs, bsi, c, ci, s, si
 
 
@@ -168,7 +178,7 @@ def _prefix(c, ci, s, si, S: tl.constexpr, PAIRS: tl.constexpr):
 
 
 @triton.jit
-def _ends(ars, ais, brs, bis, opens, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr):
+def _strand_ends(ars, ais, brs, bis, opens, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr):
     """The product of each strand's coefficients, and where it ends if it starts from zero."""
     s, si = tl.zeros_like(brs[0]), tl.zeros_like(brs[0])
     c, ci = s + 1.0, s
@@ -176,23 +186,23 @@ def _ends(ars, ais, brs, bis, opens, U: tl.constexpr, PAIRS: tl.constexpr, RESET
         if RESETS:  # selected, not multiplied: an overflow must not outlive a reset
             s, si = tl.where(opens[u], s, 0.0), tl.where(opens[u], si, 0.0)
             c, ci = tl.where(opens[u], c, 0.0), tl.where(opens[u], ci, 0.0)
-        c, ci = _mul(ars[u], ais[u], c, ci, PAIRS)
+        c, ci = _multiply(ars[u], ais[u], c, ci, PAIRS)
         s, si = _step(ars[u], ais[u], s, si, brs[u], bis[u], PAIRS)
     return c, ci, s, si
 
 
 @triton.jit
-def _tile(
+def _states(
     ars, ais, brs, bis, opens, state, state_i,
     S: tl.constexpr, U: tl.constexpr, PAIRS: tl.constexpr, RESETS: tl.constexpr,
 ):  # fmt: skip
-    """States of a tile: tuples of U steps [S, BN], and the state before it [1, BN]; then the state after it."""
+    """The states of a tile, from tuples of U steps [S, BN] and the state before it [1, BN]; and the state after it."""
     before, before_i = state, state_i
     if S > 1:
-        c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, RESETS)
-        bc, bci, bs, bsi, c, ci, s, si = _prefix(c, ci, s, si, S, PAIRS)
-        before, before_i = _apply(bc, bci, bs, bsi, state, state_i, PAIRS)
-        state, state_i = _apply(c, ci, s, si, state, state_i, PAIRS)
+        c, ci, s, si = _strand_ends(ars, ais, brs, bis, opens, U, PAIRS, RESETS)
+        bc, bci, bs, bsi, c, ci, s, si = _prefixes(c, ci, s, si, S, PAIRS)
+        before, before_i = _advance(bc, bci, bs, bsi, state, state_i, PAIRS)
+        state, state_i = _advance(c, ci, s, si, state, state_i, PAIRS)
     hs, his = (), ()
     h, hi = tl.broadcast_to(before, brs[0].shape), tl.broadcast_to(before_i, brs[0].shape)
     for u in tl.static_range(U):
@@ -218,7 +228,7 @@ def _repeat(coefficient, U: tl.constexpr):
 
 @triton.jit
 def _load_opens(reset, r_t, t, end, o_s, U: tl.constexpr):
-    """Where there is no reset, U steps [S, 1]."""
+    """True where there is no reset: U steps [S, 1]."""
     opens = ()
     if reset is not None:
         for u in tl.static_range(U):
@@ -232,39 +242,39 @@ def _forward_kernel(
     a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
     h, h_b, h_t, H_T: tl.constexpr, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr,
+    PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, PER_WORD: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero.
 
     N counts words; ``start``, ``product``, ``final`` and a constant ``a`` have rows of W numbers.
     """
-    HALF: tl.constexpr = h.dtype.element_ty if FIELDS == 2 else None
-    a_t = stride(a_t, A_T)
-    b_t = stride(b_t, B_T)
-    h_t = stride(h_t, H_T)
-    i_b, i_c, o_n = where(blocks, C, BN)
+    HALF: tl.constexpr = h.dtype.element_ty if PER_WORD == 2 else None
+    a_t = time_stride(a_t, A_T)
+    b_t = time_stride(b_t, B_T)
+    h_t = time_stride(h_t, H_T)
+    i_b, i_c, o_n = program_indices(blocks, C, BN)
     m_n = o_n < N
     o_s, o_u = tl.arange(0, S), tl.arange(0, U)[None, :]
     end = tl.minimum((i_c + 1) * L, T)
     first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
     each = (first + o_u)[:, :, None]  # [S, U, 1]
-    p_b = words(b, FIELDS) + i_b * b_b + each * b_t + o_n
-    p_h = words(h, FIELDS) + i_b * h_b + first * h_t + o_n
+    p_b = word_pointer(b, PER_WORD) + i_b * b_b + each * b_t + o_n
+    p_h = word_pointer(h, PER_WORD) + i_b * h_b + first * h_t + o_n
     if not CONSTANT:
-        p_a = words(a, FIELDS) + i_b * a_b + each * a_t + o_n
-    half = N * FIELDS
+        p_a = word_pointer(a, PER_WORD) + i_b * a_b + each * a_t + o_n
+    half = N * PER_WORD
     W = half * (2 if PAIRS else 1)
-    p_w = (i_b * C + i_c) * W + o_n * FIELDS
+    p_w = (i_b * C + i_c) * W + o_n * PER_WORD
     coefficients, states = (), ()
-    for f in tl.static_range(FIELDS):
+    for f in tl.static_range(PER_WORD):
         zero = tl.zeros([1, BN], ACC)
-        coefficients += (_load(a + o_n * FIELDS + f, half, m_n, PAIRS, ACC) if CONSTANT else (zero, zero),)
+        coefficients += (_load(a + o_n * PER_WORD + f, half, m_n, PAIRS, ACC) if CONSTANT else (zero, zero),)
         states += ((zero, zero) if start is None else _load(start + p_w + f, half, m_n, PAIRS, ACC),)
 
     if reset is not None:
         reset += i_b * r_b
     wholes = ()
-    for f in tl.static_range(FIELDS):
+    for f in tl.static_range(PER_WORD):
         wholes += ((tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)),)
 
     for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
@@ -274,19 +284,19 @@ def _forward_kernel(
             a_w, ai_w = _load_steps(p_a, N, mask, U, PAIRS, EVEN)
         opens = _load_opens(reset, r_t, t, end, o_s, U)
         re, im, states_2, wholes_2 = (), (), (), ()
-        for f in tl.static_range(FIELDS):
+        for f in tl.static_range(PER_WORD):
             if CONSTANT:
                 ars, ais = _repeat(coefficients[f], U)
             else:
-                ars, ais = _fields(a_w, f, U, HALF, ACC), _fields(ai_w, f, U, HALF, ACC)
-            brs, bis = _fields(b_w, f, U, HALF, ACC), _fields(bi_w, f, U, HALF, ACC)
+                ars, ais = _unpack_steps(a_w, f, U, HALF, ACC), _unpack_steps(ai_w, f, U, HALF, ACC)
+            brs, bis = _unpack_steps(b_w, f, U, HALF, ACC), _unpack_steps(bi_w, f, U, HALF, ACC)
             if SUMMARY:
-                c, ci, s, si = _ends(ars, ais, brs, bis, opens, U, PAIRS, reset is not None)
-                _, _, _, _, c, ci, s, si = _prefix(c, ci, s, si, S, PAIRS)
-                states_2 += (_apply(c, ci, s, si, *states[f], PAIRS),)
-                wholes_2 += (_pass(c, ci, *wholes[f], PAIRS),)
+                c, ci, s, si = _strand_ends(ars, ais, brs, bis, opens, U, PAIRS, reset is not None)
+                _, _, _, _, c, ci, s, si = _prefixes(c, ci, s, si, S, PAIRS)
+                states_2 += (_advance(c, ci, s, si, *states[f], PAIRS),)
+                wholes_2 += (_decay(c, ci, *wholes[f], PAIRS),)
             else:
-                hs, his, state, state_i = _tile(ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None)
+                hs, his, state, state_i = _states(ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None)
                 re += (hs,)
                 im += (his,)
                 states_2 += ((state, state_i),)
@@ -302,7 +312,7 @@ def _forward_kernel(
             p_a += S * U * a_t
 
     if SUMMARY:
-        for f in tl.static_range(FIELDS):
+        for f in tl.static_range(PER_WORD):
             _store(product + p_w + f, half, *wholes[f], m_n, PAIRS)
             _store(final + p_w + f, half, *states[f], m_n, PAIRS)
 
@@ -333,11 +343,11 @@ def _carry_kernel(
             c, ci, s, si = tl.associative_scan((c, ci, s, si), 0, _join_complex)
         else:
             c, s = tl.associative_scan((c, s), 0, _join_real)
-        h, hi = _pass(c, ci, state, state_i, PAIRS)
+        h, hi = _decay(c, ci, state, state_i, PAIRS)
         h, hi = h + s, hi + si
         _store(start + p + (-W if REVERSE else W), N, h, hi, m_c & m_n, PAIRS)
         last = (o_c == BC - 1)[:, None]
-        state, state_i = _pick(h, last), _pick(hi, last)
+        state, state_i = _row_where(h, last), _row_where(hi, last)
 
 
 # --- host -------------------------------------------------------------------------------------------------------------
@@ -349,23 +359,23 @@ def linear_forward(
     """Fill ``h`` with the states of a linear recurrence; ``pairs``: real parts, then imaginary on the last axis."""
     B, T, W = h.shape
     constant = a.ndim == 1
-    fields = fields_of(W // 2 if pairs else W, b, h, None if constant else a)
-    N = W // (2 * fields if pairs else fields)
-    loads = fields * b.itemsize * (2 if pairs else 1) * (1 if constant else 2)
-    plan = make_plan(B, T, N, _PACES, loads, h.device)
-    kind = {"PAIRS": pairs, "CONSTANT": constant, "FIELDS": fields, "ACC": accumulator(h.dtype)}
-    coefficient = (a.contiguous(), 0, 0, 0) if constant else rows(a, reverse, fields)
-    inputs = *coefficient, *rows(b, reverse, fields)
-    marks, out = flags(reset, reverse), rows(h, reverse, fields)
-    sizes = T, N, plan.C, plan.L, plan.blocks
-    start = states(h0)
-    if plan.C > 1:
-        product, final = (h.new_empty(B, plan.C, W, dtype=wide(h.dtype)) for _ in range(2))
-        _forward_kernel[(plan.programs,)](
-            *inputs, None, *marks, *out, product, final, *sizes, SUMMARY=True, **plan.tile, **kind
+    per_word = numbers_per_word(W // 2 if pairs else W, b, h, None if constant else a)
+    N = W // (2 * per_word if pairs else per_word)
+    loads = per_word * b.itemsize * (2 if pairs else 1) * (1 if constant else 2)
+    config = launch_config(B, T, N, _TILINGS, loads, h.device)
+    constants = {"PAIRS": pairs, "CONSTANT": constant, "PER_WORD": per_word, "ACC": accumulator(h.dtype)}
+    options = config.kernel_options | constants
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    inputs = *((a.contiguous(), 0, 0, 0) if constant else steps(a)), *steps(b)
+    resets, out, start = strided_reset(reset, reverse), steps(h), contiguous(h0)
+    sizes = T, N, config.C, config.L, config.column_blocks
+    if config.C > 1:
+        product, final = (h.new_empty(B, config.C, W, dtype=wide(h.dtype)) for _ in range(2))
+        _forward_kernel[(config.programs,)](
+            *inputs, None, *resets, *out, product, final, *sizes, SUMMARY=True, **options
         )
         start = carry(product, final, start, pairs=pairs, reverse=False)
-    _forward_kernel[(plan.programs,)](*inputs, start, *marks, *out, h, h, *sizes, SUMMARY=False, **plan.tile, **kind)
+    _forward_kernel[(config.programs,)](*inputs, start, *resets, *out, h, h, *sizes, SUMMARY=False, **options)
 
 
 def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:
@@ -380,10 +390,10 @@ def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool
     return entering
 
 
-def fields_of(N: int, *tensors: Tensor | None) -> int:
-    """How many numbers a word has, if a part (real or imaginary) has ``N``."""
+def numbers_per_word(N: int, *tensors: Tensor | None) -> int:
+    """How many numbers a word holds, if a row has ``N`` real parts."""
     same = len({x.dtype for x in tensors if x is not None}) == 1
-    return 2 if N % 2 == 0 and same and two_per_word(*tensors) else 1
+    return 2 if N % 2 == 0 and same and can_pack(*tensors) else 1
 
 
 def accumulator(dtype: torch.dtype) -> tl.dtype:

@@ -1,8 +1,8 @@
-"""What the GPU kernels share: where a program works, the steps of a strand, half-precision numbers in pairs.
+"""Device functions that the GPU kernels share: indices, masked access, steps of a strand, packed half precision.
 
-Numbers of 16 bits travel in pairs as 32-bit words, so that a thread always has whole words, one column of them: all
-tensors of a kernel then lie in the same way over the threads, and the compiler neither moves nor computes them twice.
-A word has one or two *fields*; HALF is the dtype of the numbers of pairs, None for single numbers.
+Numbers of 16 bits are read in pairs as 32-bit words, so that each thread has one column of whole words: all tensors of
+a kernel then have the same layout over the threads, and the compiler neither moves nor computes them twice. PER_WORD is
+1 or 2; HALF is the dtype of paired numbers, None for single ones.
 """
 
 import torch
@@ -10,13 +10,13 @@ import triton
 import triton.language as tl
 
 NO_ASSEMBLY = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip is not None)
-"""No assembly: Triton's interpreter has none, and other GPUs have another."""
+"""Avoid PTX: Triton's interpreter and GPUs of other makers have none."""
 
 
 @triton.jit
-def words(p, FIELDS: tl.constexpr):
-    """A pointer to numbers (or bytes) as one to pairs of them."""
-    if FIELDS == 1 or p is None:
+def word_pointer(p, PER_WORD: tl.constexpr):
+    """Cast a pointer to numbers (or bytes) to one to pairs of them, if PER_WORD is 2."""
+    if PER_WORD == 1 or p is None:
         return p
     elif p.dtype.element_ty.primitive_bitwidth == 8:
         return p.to(tl.pointer_type(tl.uint16))
@@ -25,8 +25,8 @@ def words(p, FIELDS: tl.constexpr):
 
 
 @triton.jit
-def stride(t, FIXED: tl.constexpr):
-    """The stride of time: compiled in, or wide, because that of time-major tensors times a tile can pass 2^31."""
+def time_stride(t, FIXED: tl.constexpr):
+    """The stride of time: compiled in, or int64, because for time-major tensors stride times tile can exceed 2^31."""
     if FIXED is None:
         return tl.full([], 0, tl.int64) + t
     else:
@@ -34,8 +34,8 @@ def stride(t, FIXED: tl.constexpr):
 
 
 @triton.jit
-def where(blocks, C, BN: tl.constexpr):
-    """Which sequence, chunk and columns [1, BN] a program has."""
+def program_indices(blocks, C, BN: tl.constexpr):
+    """The sequence, the chunk and the columns [1, BN] of this program."""
     i = tl.program_id(0)
     i_bc = i // blocks
     return (i_bc // C).to(tl.int64), i_bc % C, ((i % blocks) * BN + tl.arange(0, BN))[None, :]
@@ -43,7 +43,7 @@ def where(blocks, C, BN: tl.constexpr):
 
 @triton.jit
 def load(p, mask, other, EVEN: tl.constexpr):
-    """EVEN: no step and no column lies outside."""
+    """Load; without a mask if EVEN: no step and no column lies outside the tensor."""
     if EVEN:
         return tl.load(p)
     else:
@@ -59,9 +59,8 @@ def store(p, value, mask, EVEN: tl.constexpr):
 
 
 @triton.jit
-def steps(x, U: tl.constexpr):
-    """The steps of each strand, ``x [S, U, BN]``, as a tuple of U tensors [S, BN]. All of a strand is in one thread, so
-    that nothing moves."""
+def split_steps(x, U: tl.constexpr):
+    """Split ``x [S, U, BN]`` into a tuple of U steps [S, BN]. A strand is in one thread, so nothing moves."""
     return _unstack(tl.permute(x, (0, 2, 1)), U)
 
 
@@ -77,7 +76,7 @@ def _unstack(x, U: tl.constexpr):
 
 
 @triton.jit
-def field(word, i: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
+def unpack(word, i: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
     """The i-th number of a word as a wide float."""
     if HALF is None:
         return word.to(ACC)
@@ -91,7 +90,7 @@ def field(word, i: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
 def pack(low, high, HALF: tl.constexpr):
     """Two wide floats as one word, rounded to nearest."""
     if NO_ASSEMBLY:
-        return _word(low, HALF) | (_word(high, HALF) << 16)
+        return _half_bits(low, HALF) | (_half_bits(high, HALF) << 16)
     elif HALF == tl.bfloat16:
         return tl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], tl.uint32, True, 1)
     else:
@@ -99,48 +98,48 @@ def pack(low, high, HALF: tl.constexpr):
 
 
 @triton.jit
-def store_fields(p, fields, u: tl.constexpr, mask, HALF: tl.constexpr, EVEN: tl.constexpr):
-    """Step u of each field, where ``fields`` has a tuple of steps for each."""
+def store_numbers(p, numbers, u: tl.constexpr, mask, HALF: tl.constexpr, EVEN: tl.constexpr):
+    """Store step u of a word's numbers; ``numbers`` has a tuple of steps for each."""
     if HALF is None:
-        store(p, fields[0][u].to(p.dtype.element_ty), mask, EVEN)
+        store(p, numbers[0][u].to(p.dtype.element_ty), mask, EVEN)
     else:
-        store(p, pack(fields[0][u], fields[1][u], HALF), mask, EVEN)
+        store(p, pack(numbers[0][u], numbers[1][u], HALF), mask, EVEN)
 
 
 @triton.jit
-def _word(x, HALF: tl.constexpr):
+def _half_bits(x, HALF: tl.constexpr):
     return x.to(HALF).to(tl.uint16, bitcast=True).to(tl.uint32)
 
 
 @triton.jit
-def bits(x):
+def as_bits(x):
     return x.to(tl.int64 if x.dtype == tl.float64 else tl.int32, bitcast=True)
 
 
 @triton.jit
-def under(mask, x):
-    """The float ``x`` under the mask of bits, zero elsewhere."""
-    return (bits(x) & mask).to(x.dtype, bitcast=True)
+def keep_bits(mask, x):
+    """``x`` where the mask's bits are set, zero elsewhere."""
+    return (as_bits(x) & mask).to(x.dtype, bitcast=True)
 
 
 @triton.jit
-def choose(mask, x, other):
-    """The float ``x`` under the mask of bits, ``other`` elsewhere."""
-    return ((bits(x) & mask) | (bits(other) & ~mask)).to(x.dtype, bitcast=True)
+def select_bits(mask, x, other):
+    """``x`` where the mask's bits are set, ``other`` elsewhere."""
+    return ((as_bits(x) & mask) | (as_bits(other) & ~mask)).to(x.dtype, bitcast=True)
 
 
 @triton.jit
-def times_sign(x, y):
-    """``x`` with its sign changed where that of ``y`` is set."""
+def xor_sign(x, y):
+    """``x`` with its sign flipped where that of ``y`` is set."""
     SIGN: tl.constexpr = -(1 << 63) if x.dtype == tl.float64 else -(1 << 31)
-    return (bits(x) ^ (bits(y) & SIGN)).to(x.dtype, bitcast=True)
+    return (as_bits(x) ^ (as_bits(y) & SIGN)).to(x.dtype, bitcast=True)
 
 
 @triton.jit
-def below_zero(d):
-    """All bits where d < 0, none elsewhere: a shift of the sign, which a difference that is zero or NaN does not have.
+def negative_mask(d):
+    """All bits set where d < 0: a shift of the sign, which is not set in a difference that is zero or NaN.
 
-    In assembly, because the compiler turns a shift back into a comparison and a select and runs out of predicates: 55
+    In PTX, because the compiler turns a shift back into a comparison and a select and runs out of predicates: 55
     instead of 50 instructions per number in bfloat16.
     """
     if NO_ASSEMBLY or d.dtype == tl.float64:

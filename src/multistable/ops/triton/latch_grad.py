@@ -7,6 +7,7 @@ are recomputed from one row of ``h`` per strand.
 """
 
 import math
+from functools import partial
 
 import torch
 import triton
@@ -14,28 +15,29 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import dense, flags, levels, make_plan, rows, states, two_per_word
+from multistable.ops.triton import launch
+from multistable.ops.triton.launch import contiguous, launch_config, strided, strided_reset
 from multistable.ops.triton.primitives import (
-    below_zero,
-    choose,
-    field,
+    keep_bits,
     load,
+    negative_mask,
+    program_indices,
     reciprocal,
-    steps,
-    store_fields,
-    stride,
-    times_sign,
-    under,
-    where,
-    words,
+    select_bits,
+    split_steps,
+    store_numbers,
+    time_stride,
+    unpack,
+    word_pointer,
+    xor_sign,
 )
 
 __all__ = ["bmru_backward", "latch_backward"]
 
-_PACES = ((12, 8, 2), (6, 8, 3), (0, 8, 5))  # measured on one H200
+_TILINGS = ((12, 8, 2), (6, 8, 3), (0, 8, 5))  # measured on one H200
 
 
-# --- pieces -----------------------------------------------------------------------------------------------------------
+# --- device functions -------------------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -47,28 +49,28 @@ def _side(x, y):
 
 @triton.jit
 def _join(open_, sum_, open_2, sum_2):
-    """Two stretches of time as one, the later first: what leaves it passes an open earlier one. Associative."""
-    return open_ & open_2, sum_2 + under(open_2, sum_)
+    """Join two stretches of time, the later first: its gradient passes through an open earlier one. Associative."""
+    return open_ & open_2, sum_2 + keep_bits(open_2, sum_)
 
 
 @triton.jit
 def _append(before_open, before_sum, open_, sum_, before_open_2, before_sum_2, open_2, sum_2):
-    """The same with a memory of all but the last stretch, so that a scan yields what *reaches* each strand."""
+    """``_join`` that also keeps the result without the last stretch, so that a scan gives what *reaches* each."""
     bo, bs = _join(open_, sum_, before_open_2, before_sum_2)
     o, s = _join(open_, sum_, open_2, sum_2)
     return bo, bs, o, s
 
 
 @triton.jit
-def _reach(open_, sum_, carry, S: tl.constexpr):
-    """Gradients that leave each strand towards the past [S, BN], the latest strand first, and what reaches the tile
-    from the future [1, BN] -> what reaches each strand, and what leaves the tile."""
+def _gradients_after(open_, sum_, carry, S: tl.constexpr):
+    """From the gradients that leave each strand towards the past [S, BN], the latest strand first, and the one that
+    reaches the tile from the future [1, BN]: what reaches each strand, and what leaves the tile."""
     all_open, nothing = tl.full(open_.shape, -1, open_.dtype), tl.zeros_like(sum_)
     before_open, before_sum, open_, sum_ = tl.associative_scan((all_open, nothing, open_, sum_), 0, _append)
-    out = sum_ + under(open_, carry)
+    out = sum_ + keep_bits(open_, carry)
     earliest = (tl.arange(0, S) == S - 1)[:, None]
     out = tl.sum(tl.where(earliest, out, 0.0), 0, keep_dims=True)
-    return before_sum + under(before_open, carry), out
+    return before_sum + keep_bits(before_open, carry), out
 
 
 @triton.jit
@@ -77,22 +79,22 @@ def _surrogate(by_gate, by_side, side, x, y, margin, slope: tl.constexpr):
     far, near = slope * margin, slope * x
     by_gate = by_gate * reciprocal(1.0 + far * far)
     by_x = tl.where(x == 0, 0.0, by_gate) * side + by_side * reciprocal(1.0 + near * near)
-    by_y = tl.where(y == 0, 0.0, -times_sign(by_gate, y))
+    by_y = tl.where(y == 0, 0.0, -xor_sign(by_gate, y))
     return by_x, by_y
 
 
 @triton.jit
-def _tile(
+def _tile_gradients(
     xs, ys, gs, resets, before, level, carry, sum_alpha,
     S: tl.constexpr, U: tl.constexpr, BMRU: tl.constexpr, RESETS: tl.constexpr, slope: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a tile: tuples of U steps [S, BN], the state before each strand, what reaches the tile."""
-    # What each gate would change, from the state before it.
+    """Gradients of a tile, from tuples of U steps [S, BN], the state before each strand and what reaches the tile."""
+    # How much each gate changes the state before it.
     margins, holds, passes, sides, changes = (), (), (), (), ()
     for u in tl.static_range(U):
         if BMRU:
             margins += (tl.abs(xs[u]) - tl.abs(ys[u]),)
-            holds += (below_zero(margins[u]),)
+            holds += (negative_mask(margins[u]),)
             sides += (_side(xs[u], ys[u]),)
             new = sides[u] * level
         else:
@@ -104,26 +106,26 @@ def _tile(
         else:
             passes += (holds[u],)
         changes += (new - before,)
-        before = choose(holds[u], before, new)
+        before = select_bits(holds[u], before, new)
 
-    # What leaves each strand towards the past; from these, what reaches each strand from the future.
+    # What leaves each strand towards the past gives what reaches each strand from the future.
     reached = carry
     if S > 1:
         total, open_ = tl.zeros_like(xs[0]), tl.full(xs[0].shape, -1, holds[0].dtype)
         for u in tl.static_range(U - 1, -1, -1):
-            total, open_ = under(passes[u], total + gs[u]), open_ & passes[u]
-        reached, carry = _reach(open_, total, carry, S)
+            total, open_ = keep_bits(passes[u], total + gs[u]), open_ & passes[u]
+        reached, carry = _gradients_after(open_, total, carry, S)
 
     by_xs, by_ys = (), ()
     for u in tl.static_range(U - 1, -1, -1):
         total = reached + gs[u]
-        by_x = under(~holds[u], total)
+        by_x = keep_bits(~holds[u], total)
         by_y = total * changes[u]
         if BMRU:
             sum_alpha += by_x * sides[u]
             by_x, by_y = _surrogate(by_y, by_x * (2.0 * level), sides[u], xs[u], ys[u], margins[u], slope)
         by_xs, by_ys = (by_x,) + by_xs, (by_y,) + by_ys
-        reached = under(passes[u], total)
+        reached = keep_bits(passes[u], total)
     if S == 1:
         carry = reached
     return by_xs, by_ys, carry, sum_alpha
@@ -139,7 +141,7 @@ def _backward_kernel(
     grad_x, dx_b, dx_t, DX_T: tl.constexpr, grad_y, dy_b, dy_t, DY_T: tl.constexpr, grad_alpha, grad_h0,
     T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
-    BMRU: tl.constexpr, FIELDS: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
+    BMRU: tl.constexpr, PER_WORD: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None.
 
@@ -147,16 +149,16 @@ def _backward_kernel(
     numbers, are twice as wide.
     """
     DTYPE: tl.constexpr = h.dtype.element_ty
-    HALF: tl.constexpr = DTYPE if FIELDS == 2 else None
+    HALF: tl.constexpr = DTYPE if PER_WORD == 2 else None
     MASK: tl.constexpr = tl.int64 if ACC == tl.float64 else tl.int32
-    HELD: tl.constexpr = (0x40004000 if FIELDS == 2 else 2.0) if BMRU else 0  # beta = 2 where there is nothing
-    g_t = stride(g_t, G_T)
-    x_t = stride(x_t, X_T)
-    y_t = stride(y_t, Y_T)
-    h_t = stride(h_t, H_T)
-    dx_t = stride(dx_t, DX_T)
-    dy_t = stride(dy_t, DY_T)
-    i_b, i_c, o_n = where(blocks, C, BN)
+    HELD: tl.constexpr = (0x40004000 if PER_WORD == 2 else 2.0) if BMRU else 0  # beta = 2 outside the tensor
+    g_t = time_stride(g_t, G_T)
+    x_t = time_stride(x_t, X_T)
+    y_t = time_stride(y_t, Y_T)
+    h_t = time_stride(h_t, H_T)
+    dx_t = time_stride(dx_t, DX_T)
+    dy_t = time_stride(dy_t, DY_T)
+    i_b, i_c, o_n = program_indices(blocks, C, BN)
     m_n = o_n < N
     o_s = S - 1 - tl.arange(0, S)  # the latest strand first: a scan that Triton reverses costs five times the shuffles
     o_u = tl.arange(0, U)[None, :]
@@ -164,20 +166,20 @@ def _backward_kernel(
     tiles = tl.cdiv(end - begin, S * U)
     first = (begin + (tiles - 1) * S * U + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
     each = (first + o_u)[:, :, None]  # [S, U, 1]
-    p_x = words(x, FIELDS) + i_b * x_b + each * x_t + o_n
-    p_y = words(y, FIELDS) + i_b * y_b + each * y_t + o_n
-    p_h = words(h, FIELDS) + i_b * h_b + (first - 1) * h_t + o_n
-    p_dx = words(grad_x, FIELDS) + i_b * dx_b + first * dx_t + o_n
+    p_x = word_pointer(x, PER_WORD) + i_b * x_b + each * x_t + o_n
+    p_y = word_pointer(y, PER_WORD) + i_b * y_b + each * y_t + o_n
+    p_h = word_pointer(h, PER_WORD) + i_b * h_b + (first - 1) * h_t + o_n
+    p_dx = word_pointer(grad_x, PER_WORD) + i_b * dx_b + first * dx_t + o_n
     if g is not None:
-        p_g = words(g, FIELDS) + i_b * g_b + each * g_t + o_n
+        p_g = word_pointer(g, PER_WORD) + i_b * g_b + each * g_t + o_n
     if grad_y is not None:
-        p_dy = words(grad_y, FIELDS) + i_b * dy_b + first * dy_t + o_n
-    p_wide = (i_b * C + i_c) * N * FIELDS + o_n * FIELDS
+        p_dy = word_pointer(grad_y, PER_WORD) + i_b * dy_b + first * dy_t + o_n
+    p_wide = (i_b * C + i_c) * N * PER_WORD + o_n * PER_WORD
     levels, carries, sums = (), (), ()
-    for f in tl.static_range(FIELDS):
+    for f in tl.static_range(PER_WORD):
         level, carry = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
         if BMRU:
-            level = tl.load(alpha + o_n * FIELDS + f, mask=m_n, other=0).to(DTYPE).to(ACC)
+            level = tl.load(alpha + o_n * PER_WORD + f, mask=m_n, other=0).to(DTYPE).to(ACC)
         if into is not None:
             carry = tl.load(into + p_wide + f, mask=m_n, other=0.0).to(ACC)
         levels += (level,)
@@ -187,14 +189,14 @@ def _backward_kernel(
     for i in tl.range(tiles, num_stages=STAGES):
         t = begin + (tiles - 1 - i) * S * U
         mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-        x_w = steps(load(p_x, mask, 0, EVEN), U)
-        y_w = steps(load(p_y, mask, HELD, EVEN), U)
+        x_w = split_steps(load(p_x, mask, 0, EVEN), U)
+        y_w = split_steps(load(p_y, mask, HELD, EVEN), U)
         if g is not None:
-            g_w = steps(load(p_g, mask, 0, EVEN), U)
+            g_w = split_steps(load(p_g, mask, 0, EVEN), U)
         o_first = (t + o_s * U)[:, None]
         h_w = tl.load(p_h, mask=(o_first > 0) & (o_first <= end) & m_n, other=0)
         if h0 is not None:
-            h_w = tl.where(o_first == 0, tl.load(words(h0, FIELDS) + i_b * N + o_n, mask=m_n, other=0), h_w)
+            h_w = tl.where(o_first == 0, tl.load(word_pointer(h0, PER_WORD) + i_b * N + o_n, mask=m_n, other=0), h_w)
         resets = ()
         for u in tl.static_range(U):
             if reset is not None:
@@ -203,20 +205,20 @@ def _backward_kernel(
                 resets += (tl.load(p_r, mask=o_t < end, other=0)[:, None] != 0,)
 
         by_x, by_y, carries_2, sums_2 = (), (), (), ()
-        for f in tl.static_range(FIELDS):
+        for f in tl.static_range(PER_WORD):
             xs, ys, gs = (), (), ()
             for u in tl.static_range(U):
-                xs += (field(x_w[u], f, HALF, ACC),)
+                xs += (unpack(x_w[u], f, HALF, ACC),)
                 if BMRU:
-                    ys += (field(y_w[u], f, HALF, ACC),)
+                    ys += (unpack(y_w[u], f, HALF, ACC),)
                 else:
                     ys += (((y_w[u] >> 8 * f) & 1).to(MASK) - 1,)
                 if g is not None:
-                    gs += (field(g_w[u], f, HALF, ACC),)
+                    gs += (unpack(g_w[u], f, HALF, ACC),)
                 else:
                     gs += (tl.zeros([S, BN], ACC),)
-            before = field(h_w, f, HALF, ACC)
-            by_xs, by_ys, carry, sum_alpha = _tile(
+            before = unpack(h_w, f, HALF, ACC)
+            by_xs, by_ys, carry, sum_alpha = _tile_gradients(
                 xs, ys, gs, resets, before, levels[f], carries[f], sums[f], S, U, BMRU, reset is not None, slope
             )
             by_x += (by_xs,)
@@ -227,9 +229,9 @@ def _backward_kernel(
 
         for u in tl.static_range(U):
             mask = (t + o_s * U + u < end)[:, None] & m_n
-            store_fields(p_dx + u * dx_t, by_x, u, mask, HALF, EVEN)
+            store_numbers(p_dx + u * dx_t, by_x, u, mask, HALF, EVEN)
             if grad_y is not None:
-                store_fields(p_dy + u * dy_t, by_y, u, mask, HALF, EVEN)
+                store_numbers(p_dy + u * dy_t, by_y, u, mask, HALF, EVEN)
         p_x -= S * U * x_t
         p_y -= S * U * y_t
         p_h -= S * U * h_t
@@ -239,11 +241,11 @@ def _backward_kernel(
         if grad_y is not None:
             p_dy -= S * U * dy_t
 
-    for f in tl.static_range(FIELDS):
+    for f in tl.static_range(PER_WORD):
         if BMRU:
             tl.store(grad_alpha + p_wide + f, tl.sum(sums[f], 0, keep_dims=True), mask=m_n)
         if i_c == 0:
-            tl.store(grad_h0 + (i_b * N + o_n) * FIELDS + f, carries[f], mask=m_n)
+            tl.store(grad_h0 + (i_b * N + o_n) * PER_WORD + f, carries[f], mask=m_n)
 
 
 @triton.jit
@@ -251,17 +253,17 @@ def _first_write_kernel(
     g, g_b, g_t, G_T: tl.constexpr, x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, reset, r_b, r_t,
     passed, total, T, N, C, L, blocks, BN: tl.constexpr, R: tl.constexpr, BMRU: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """What each chunk's gradient adds to the state that entered it: the sum of ``g`` before its first write.
+    """What each chunk adds to the gradient of the state that entered it: the sum of ``g`` before its first write.
 
-    ``passed [B, C, N]`` says that nothing in the chunk wrote, so that later chunks' gradients pass too. Reads forwards,
+    ``passed [B, C, N]``: nothing in the chunk wrote, so gradients of later chunks pass, too. Reads forwards,
     R rows at a time, until all units have written.
     """
-    i_b, i_c, o_n = where(blocks, C, BN)
+    i_b, i_c, o_n = program_indices(blocks, C, BN)
     m_n = o_n < N
     o_r = tl.arange(0, R)
     begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
     open_, sum_ = m_n.to(tl.int32), tl.zeros([1, BN], ACC)
-    g_t, x_t, y_t = stride(g_t, G_T), stride(x_t, X_T), stride(y_t, Y_T)
+    g_t, x_t, y_t = time_stride(g_t, G_T), time_stride(x_t, X_T), time_stride(y_t, Y_T)
     t = begin
     missing = 1
     while missing > 0:
@@ -307,7 +309,7 @@ def _carry_kernel(passed, total, grad_last, into, N, C, BN: tl.constexpr, BC: tl
         )
         sum_ = tl.load(total + p, mask=mask, other=0.0)
         open_, sum_ = tl.associative_scan((open_, sum_), 0, _join)
-        reached = sum_ + under(open_, carry)
+        reached = sum_ + keep_bits(open_, carry)
         tl.store(into + p - N, reached, mask=mask)
         carry = tl.sum(tl.where((o_j == BC - 1)[:, None], reached, 0.0), 0, keep_dims=True)
 
@@ -330,8 +332,8 @@ def bmru_backward(
     alpha_surr: float,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Fill ``grad_cand, grad_beta [B, T, N]``; return the gradients of ``alpha [N]`` and ``h0 [B, N]``, wide (that of
-    an absent h0 is not)."""
+    """Fill ``grad_cand, grad_beta [B, T, N]``; return the gradients of ``alpha [N]`` and ``h0 [B, N]``, wide (unless
+    h0 is None)."""
     slope = alpha_surr * math.pi
     grad_alpha, grad_h0 = _backward(
         grad_h, grad_last, cand, beta, alpha, h0, reset, h, grad_cand, grad_beta, slope, reverse
@@ -358,48 +360,35 @@ def latch_backward(
 
 
 def _backward(
-    grad_h: Tensor | None,
-    grad_last: Tensor | None,
-    x: Tensor,
-    y: Tensor,
-    alpha: Tensor | None,
-    h0: Tensor | None,
-    reset: Tensor | None,
-    h: Tensor,
-    grad_x: Tensor,
-    grad_y: Tensor | None,
-    slope: float,
-    reverse: bool,
-) -> tuple[Tensor, Tensor]:
+    grad_h: Tensor | None, grad_last: Tensor | None, x: Tensor, y: Tensor, alpha: Tensor | None, h0: Tensor | None,
+    reset: Tensor | None, h: Tensor, grad_x: Tensor, grad_y: Tensor | None, slope: float, reverse: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gradients of alpha per chunk ``[B * C, N]`` and of h0 ``[B, N]``."""
     B, T, N = h.shape
     dtype = wide(h.dtype)
-    grad_h = dense(grad_h)
-    alpha, h0, into = levels(alpha, h), states(h0), states(grad_last)
-    fields = 2 if two_per_word(x, y, h, grad_h, grad_x, grad_y, h0) else 1
-    W = N // fields
-    plan = make_plan(B, T, W, _PACES, fields * (x.itemsize + y.itemsize + h.itemsize), h.device)
-    kind = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
-    marks = flags(reset, reverse)
-    if plan.C > 1:
-        passed, total = h.new_empty(B, plan.C, N, dtype=torch.int8), h.new_empty(B, plan.C, N, dtype=dtype)
-        blocks = -(-N // plan.BN)
-        _first_write_kernel[(B * plan.C * blocks,)](
-            *_rows(grad_h, reverse, 1), *rows(x, reverse), *rows(y, reverse), *marks, passed, total,
-            T, N, plan.C, plan.L, blocks, BN=plan.BN, R=32, num_warps=plan.warps, **kind,
+    grad_h = None if grad_h is None else launch.contiguous_columns(grad_h)
+    alpha, h0, into = launch.contiguous_alpha(alpha, h), contiguous(h0), contiguous(grad_last)
+    per_word = 2 if launch.can_pack(x, y, h, grad_h, grad_x, grad_y, h0) else 1
+    W = N // per_word
+    config = launch_config(B, T, W, _TILINGS, per_word * (x.itemsize + y.itemsize + h.itemsize), h.device)
+    constants = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
+    resets = strided_reset(reset, reverse)
+    if config.C > 1:
+        passed, total = h.new_empty(B, config.C, N, dtype=torch.int8), h.new_empty(B, config.C, N, dtype=dtype)
+        blocks = -(-N // config.BN)
+        _first_write_kernel[(B * config.C * blocks,)](
+            *strided(grad_h, reverse), *strided(x, reverse), *strided(y, reverse), *resets, passed, total,
+            T, N, config.C, config.L, blocks, BN=config.BN, R=32, num_warps=config.warps, **constants,
         )  # fmt: skip
         last, into = into, torch.empty_like(total)
-        _carry_kernel[(blocks, B)](passed, total, last, into, N, plan.C, BN=plan.BN, BC=32, num_warps=1)
-    grad_alpha = h.new_empty(B * plan.C if alpha is not None else 0, N, dtype=dtype)
+        _carry_kernel[(blocks, B)](passed, total, last, into, N, config.C, BN=config.BN, BC=32, num_warps=1)
+    grad_alpha = h.new_empty(B * config.C if alpha is not None else 0, N, dtype=dtype)
     grad_h0 = h.new_empty(B, N, dtype=h.dtype if h0 is None else dtype)
-    inputs = *rows(x, reverse, fields), *rows(y, reverse, fields), alpha, h0, *marks, *rows(h, reverse, fields)
-    outputs = *rows(grad_x, reverse, fields), *_rows(grad_y, reverse, fields), grad_alpha, grad_h0
-    _backward_kernel[(plan.programs,)](
-        *_rows(grad_h, reverse, fields), into, *inputs, *outputs, T, W, plan.C, plan.L, plan.blocks,
-        FIELDS=fields, slope=slope, **plan.tile, **kind,
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    inputs = *steps(x), *steps(y), alpha, h0, *resets, *steps(h)
+    outputs = *steps(grad_x), *steps(grad_y), grad_alpha, grad_h0
+    _backward_kernel[(config.programs,)](
+        *steps(grad_h), into, *inputs, *outputs, T, W, config.C, config.L, config.column_blocks,
+        PER_WORD=per_word, slope=slope, **config.kernel_options, **constants,
     )  # fmt: skip
     return grad_alpha, grad_h0
-
-
-def _rows(x: Tensor | None, reverse: bool, fields: int) -> tuple[Tensor | None, int, int, int | None]:
-    return (None, 0, 0, None) if x is None else rows(x, reverse, fields)

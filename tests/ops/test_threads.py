@@ -1,0 +1,188 @@
+"""Work shared among threads (``ops/threads.py``): errors, interrupts, concurrent callers, forked processes."""
+
+import os
+import signal
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from multistable.ops import bmru_scan, cpu, threads
+from multistable.ops.threads import for_each
+from nasty import bmru_inputs
+
+LARGE = (5, 129, 129)
+pytestmark = pytest.mark.usefixtures("small_spans")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("items", ["", "a", "abcdefgh"])
+def test_every_item_is_done_once(items, count):
+    done = []
+    for_each(items, lambda i, item: done.append((i, item)), count)
+    assert sorted(done) == list(enumerate(items))
+
+
+def test_threads_run_at_the_same_time():
+    together = threading.Barrier(3, timeout=10)
+    idents = set()
+
+    def work(i, item):
+        together.wait()
+        idents.add(threading.get_ident())
+
+    for_each("abc", work, 3)
+    assert len(idents) == 3
+    assert threading.get_ident() in idents
+
+
+def test_without_new_threads_the_caller_does_the_work(monkeypatch):
+    """As in an ``atexit`` handler, or when the system allows no more threads."""
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    monkeypatch.setattr(threads, "_pool", lambda: pool)
+    done = []
+    for_each("abc", lambda i, item: done.append((threading.get_ident(), item)), 3)
+    assert done == [(threading.get_ident(), item) for item in "abc"]
+
+
+def test_an_error_in_another_thread_is_raised():
+    caller, together = threading.get_ident(), threading.Barrier(2, timeout=10)
+
+    def work(i, item):
+        together.wait()
+        if threading.get_ident() != caller:
+            raise OverflowError("in the other thread")
+
+    with pytest.raises(OverflowError, match="in the other thread"):
+        for_each("ab", work, 2)
+
+
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Shells start background jobs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def fail():
+    raise OverflowError("in the calling thread")
+
+
+@pytest.mark.parametrize(("happen", "error"), [(fail, OverflowError), (interrupt, KeyboardInterrupt)])
+def test_an_error_or_interrupt_here_waits_for_the_other_threads(happen, error):
+    """The error propagates, no call is still running after it, and no new item is begun."""
+    caller, together, begun, ended = threading.get_ident(), threading.Barrier(2, timeout=10), [], []
+
+    def work(i, item):
+        begun.append(i)
+        if i < 2:
+            together.wait()
+        if threading.get_ident() == caller:
+            happen()
+        time.sleep(0.1)
+        ended.append(i)
+
+    with pytest.raises(error):
+        for_each(range(100), work, 2)
+    assert len(begun) == 2
+    assert len(ended) == 1
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_an_interrupted_scan_returns_nothing(monkeypatch, backward):
+    """Ctrl-C inside a kernel's call raises KeyboardInterrupt instead of returning memory that nobody filled."""
+    inputs = bmru_inputs(torch.float32, shape=LARGE)
+    cand = inputs["cand"].requires_grad_()
+    h = bmru_scan(**inputs, backend="cpu")
+    name = "bmru_backward" if backward else "bmru_forward"
+    caller, kernel = threading.get_ident(), getattr(cpu.kernels, name)
+
+    began = threading.Event()
+
+    def interrupted(*args):
+        if threading.get_ident() == caller:
+            began.set()
+            interrupt()
+        began.wait(10)  # or the other thread might do all of the work
+        kernel(*args)
+
+    monkeypatch.setattr(cpu.kernels, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        h.sum().backward() if backward else bmru_scan(**inputs, backend="cpu")
+    assert cand.grad is None
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_bmru_scan_in_two_python_threads_at_once():
+    inputs = [bmru_inputs(torch.float32, shape=LARGE, seed=seed) for seed in range(8)]
+    expected = [bmru_scan(**x, backend="portable") for x in inputs]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(3):
+            found = pool.map(lambda x: bmru_scan(**x, backend="cpu"), inputs)
+            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+class Scans(Dataset):
+    """Each item is a scan on two threads.
+
+    torch's own threads do not survive a fork (OpenMP), so a worker uses one, as DataLoader arranges. Only the backend
+    sees two.
+    """
+
+    def __init__(self):
+        self.inputs = [bmru_inputs(torch.float32, shape=LARGE, seed=seed) for seed in range(4)]
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, i):
+        torch.set_num_threads(1)
+        torch.get_num_threads = lambda: 2  # in this process, which ends soon
+        return bmru_scan(**self.inputs[i], backend="cpu")
+
+
+@pytest.fixture
+def used_pool(two_threads):
+    """Start the pool's threads: a forked child has the pool without them."""
+    bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
+    assert threads._pool.cache_info().currsize == 1
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_bmru_scan_in_a_forked_data_loader_worker(used_pool):
+    scans = Scans()
+    loader = DataLoader(scans, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=30)
+    for x, h in zip(scans.inputs, loader, strict=True):
+        assert torch.equal(h, bmru_scan(**x, backend="portable"))
+
+
+@forks
+def test_bmru_scan_in_a_forked_child(used_pool):
+    scans = Scans()
+    expected = bmru_scan(**scans.inputs[0], backend="portable")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:  # no assertion, no cleanup: the child must not run the parent's pytest
+        try:
+            signal.alarm(30)
+            right = torch.equal(scans[0], expected)
+        except BaseException:
+            right = False
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
