@@ -11,7 +11,6 @@ As with a continuous clock (the damped map ``(1 - c) h + c tanh(...)`` with c ->
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from multistable.ops.numerics import wide
 from multistable.ops.operators import each_example
+from multistable.ops.threads import for_each
 from multistable.surrogate import derivative
 
 __all__ = ["check_backend", "folds", "hysteresis_scan", "roots"]
@@ -293,17 +293,14 @@ def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
     steps = max(1, min(T, size))
     many = max(1, size // steps)
 
-    def fill_sequences(b: int) -> None:
+    @torch.no_grad()
+    def fill_sequences(_: int, b: int) -> None:
         for t in range(0, T, steps):
             fill(slice(b, b + many), slice(t, t + steps))
 
-    threads = torch.get_num_threads() if x.device.type == "cpu" and x.numel() > size * N else 1
-    if threads == 1 or torch.is_inference_mode_enabled():  # the mode is per thread
-        for b in range(0, B, many):
-            fill_sequences(b)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(torch.no_grad()(fill_sequences), range(0, B, many)))  # per thread, too
+    # Modes are per thread: no_grad is set in each, inference mode needs a single one.
+    several = x.device.type == "cpu" and x.numel() > size * N and not torch.is_inference_mode_enabled()
+    for_each(range(0, B, many), fill_sequences, torch.get_num_threads() if several else 1)
 
 
 def _fill_branches(
