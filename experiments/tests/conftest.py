@@ -1,50 +1,5 @@
-"""Fixtures of all tests."""
+"""Fixtures that pytest finds here; ``fixtures.py`` among the library's tests has them."""
 
-import os
-from collections.abc import Iterator
+from fixtures import seed, small_spans, two_threads, uninitialised_memory_is_nan
 
-import pytest
-import torch
-
-try:
-    from hypothesis import settings
-except ImportError:  # GPU tests run with torch, Triton and pytest alone
-    pass
-else:
-    settings.register_profile("local", deadline=None, max_examples=20)
-    settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True)
-    settings.load_profile("ci" if os.environ.get("CI") else "local")
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses deterministic algorithms
-
-torch.set_num_threads(1)  # tensors are tiny; several threads are slow on a busy machine
-
-
-@pytest.fixture(autouse=True)
-def uninitialised_memory_is_nan() -> Iterator[None]:
-    """Fill fresh memory with NaN, so that an unwritten entry cannot pass for a result."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    yield
-    torch.use_deterministic_algorithms(before[0])
-    torch.utils.deterministic.fill_uninitialized_memory = before[1]
-
-
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the compiled backend hand even small parts to its threads."""
-    monkeypatch.setattr("multistable.ops.cpu._SMALLEST_SPAN", 1 << 12)
-
-
-@pytest.fixture
-def two_threads(small_parts: None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+__all__ = ["seed", "small_spans", "two_threads", "uninitialised_memory_is_nan"]

@@ -1,38 +1,24 @@
 """Files appear whole or not at all, errors name the file, locks hold, damaged JSON is refused."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from full_disk import full_disk
 from multistable_experiments.errors import message_of
 from multistable_experiments.files import (
     DamagedFileError,
     check_writable,
     locked,
     read_json,
-    whole_folder,
     write_atomically,
     write_json,
 )
 from sources import environment
-
-
-@contextmanager
-def full_disk(room: int) -> Iterator[None]:
-    """Let no file grow beyond ``room`` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_is_named_with_the_file_and_loses_nothing(tmp_path: Path) -> None:
@@ -70,17 +56,6 @@ def test_an_impossible_file_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):
         check_writable("--out", tmp_path / "file" / "page.html")
-
-
-def test_whole_folder_replaces_the_old_one_only_when_it_is_filled(tmp_path: Path) -> None:
-    path = tmp_path / "folder"
-    for name in ("old", "new"):
-        with whole_folder(path) as part:
-            (part / name).touch()
-    with pytest.raises(FileNotFoundError), whole_folder(path) as part:
-        (part / "missing" / "file").touch()
-    assert [file.name for file in path.iterdir()] == ["new"]
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_lock_holds_until_it_is_released(tmp_path: Path) -> None:

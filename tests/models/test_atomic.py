@@ -1,28 +1,15 @@
 """Files are written completely or not at all, and errors name them."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from full_disk import full_disk
 from multistable.models.atomic import file_named, part_of, whole_file, write_atomically
-
-
-@contextmanager
-def full_disk(room: int) -> Generator[None]:
-    """Limit files to ``room`` bytes, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_the_new_content_replaces_the_old(tmp_path):

@@ -111,7 +111,7 @@ def test_a_damaged_result_is_named(tmp_path):
     path.write_text("{")
     done = call(*words)
     assert done.exit_code == 1
-    assert done.output.startswith(f"error: {path} is truncated or corrupt: Expecting property name")
+    assert done.output.startswith(f"error: {path} is truncated or corrupt: JSONDecodeError(")
 
 
 def test_an_impossible_folder_is_reported_in_one_line(tmp_path):

@@ -92,7 +92,7 @@ def test_checkpoints_hold_no_pickle(tmp_path):
     assert [path.name for path in paths] == ["best.safetensors", "last.safetensors"]
     for path in paths:
         with safe_open(path, framework="pt") as file:
-            info = json.loads(file.metadata()["multistable"])
+            info = json.loads(file.metadata()["multistable"])["info"]
             size = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
         assert info["run"] == run.to_dict()
         content = path.read_bytes()

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import sources
+from full_disk import full_disk
 from multistable_experiments.training import checkpoint
 from multistable_experiments.training.loop import NonFiniteLossError, OutOfTimeError, Training, train_run
 from multistable_experiments.training.results import folder_of
 from multistable_experiments.training.run import Schedule
-from test_files import full_disk
 from training_runs import QUIET, copy_first_run, numbers
 
 NO_GPU = {"condition": not torch.cuda.is_available(), "reason": "there is no GPU"}
