@@ -154,7 +154,7 @@ def claims() -> str:
     from multistable_experiments.paper.claims import measure
     from multistable_experiments.paper.claims.table import markdown
 
-    return markdown(measure(store.load(RESULTS)))
+    return markdown(measure(store.load(RESULTS), RESULTS))
 
 
 # Benchmarks
