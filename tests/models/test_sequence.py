@@ -161,23 +161,6 @@ def test_a_detached_state_has_no_history():
     assert {h.device.type for h in (*state.to("meta").cells, state.to("meta").position)} == {"meta"}
 
 
-def test_bmru_parameters():
-    model = make_model(cells=("bmru", "lru", "hybrid"))
-    ids = {id(parameter) for parameter in model.bmru_parameters()}
-    names = [name for name, parameter in model.named_parameters() if id(parameter) in ids]
-    assert names == [
-        "blocks.0.cell.weight_ih_l0",
-        "blocks.0.cell.bias_ih_l0",
-        "blocks.0.cell.alpha_l0",
-        "blocks.0.out_proj.bmru",
-        "blocks.2.cell.bmru.0.weight_ih_l0",
-        "blocks.2.cell.bmru.0.bias_ih_l0",
-        "blocks.2.cell.bmru.0.alpha_l0",
-        "blocks.2.out_proj.bmru",
-    ]
-    assert len(model.bmru_parameters()) == len(ids)
-
-
 @pytest.mark.parametrize("cell", ["bmru", "lru", "hybrid"])
 def test_training_in_bfloat16(cell):
     """Tell whether the first input was -2 or 2: the loss falls from log 2 to less than a tenth of it."""

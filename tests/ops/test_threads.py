@@ -23,15 +23,15 @@ pytestmark = pytest.mark.usefixtures("small_spans")
 @pytest.mark.parametrize("items", ["", "a", "abcdefgh"])
 def test_every_item_is_done_once(items, count):
     done = []
-    for_each(items, lambda i, item: done.append((i, item)), count)
-    assert sorted(done) == list(enumerate(items))
+    for_each(items, done.append, count)
+    assert sorted(done) == list(items)
 
 
 def test_threads_run_at_the_same_time():
     together = threading.Barrier(3, timeout=10)
     idents = set()
 
-    def work(i, item):
+    def work(item):
         together.wait()
         idents.add(threading.get_ident())
 
@@ -46,14 +46,14 @@ def test_without_new_threads_the_caller_does_the_work(monkeypatch):
     pool.shutdown()
     monkeypatch.setattr(threads, "_pool", lambda: pool)
     done = []
-    for_each("abc", lambda i, item: done.append((threading.get_ident(), item)), 3)
+    for_each("abc", lambda item: done.append((threading.get_ident(), item)), 3)
     assert done == [(threading.get_ident(), item) for item in "abc"]
 
 
 def test_an_error_in_another_thread_is_raised():
     caller, together = threading.get_ident(), threading.Barrier(2, timeout=10)
 
-    def work(i, item):
+    def work(item):
         together.wait()
         if threading.get_ident() != caller:
             raise OverflowError("in the other thread")
@@ -83,14 +83,14 @@ def test_an_error_or_interrupt_here_waits_for_the_other_threads(happen, error):
     """The error propagates, no call is still running after it, and no new item is begun."""
     caller, together, begun, ended = threading.get_ident(), threading.Barrier(2, timeout=10), [], []
 
-    def work(i, item):
-        begun.append(i)
-        if i < 2:
+    def work(item):
+        begun.append(item)
+        if item < 2:
             together.wait()
         if threading.get_ident() == caller:
             happen()
         time.sleep(0.1)
-        ended.append(i)
+        ended.append(item)
 
     with pytest.raises(error):
         for_each(range(100), work, 2)

@@ -3,8 +3,9 @@
 import torch
 
 from multistable.models import build_model
-from multistable_experiments.training.optim import build_optimizer, decay_groups, set_rate
+from multistable_experiments.training.optim import bmru_parameters, build_optimizer, decay_groups, set_rate
 from multistable_experiments.training.run import Decay
+from small_models import make_model
 from training_runs import copy_first_run
 
 
@@ -59,5 +60,22 @@ def test_decay_shrinks_weights_by_rate_times_strength():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     for name, parameter in model.named_parameters():
-        strength = 1e-4 if parameter in set(model.bmru_parameters()) else 0.05
+        strength = 1e-4 if parameter in set(bmru_parameters(model)) else 0.05
         torch.testing.assert_close(parameter.detach(), before[name] * (1 - 0.1 * strength))
+
+
+def test_bmru_parameters():
+    model = make_model(cells=("bmru", "lru", "hybrid"))
+    ids = {id(parameter) for parameter in bmru_parameters(model)}
+    names = [name for name, parameter in model.named_parameters() if id(parameter) in ids]
+    assert names == [
+        "blocks.0.cell.weight_ih_l0",
+        "blocks.0.cell.bias_ih_l0",
+        "blocks.0.cell.alpha_l0",
+        "blocks.0.out_proj.bmru",
+        "blocks.2.cell.bmru.0.weight_ih_l0",
+        "blocks.2.cell.bmru.0.bias_ih_l0",
+        "blocks.2.cell.bmru.0.alpha_l0",
+        "blocks.2.out_proj.bmru",
+    ]
+    assert len(bmru_parameters(model)) == len(ids)

@@ -294,7 +294,7 @@ def _for_blocks(x: Tensor, fill: Callable[[slice, slice], None]) -> None:
     many = max(1, size // steps)
 
     @torch.no_grad()
-    def fill_sequences(_: int, b: int) -> None:
+    def fill_sequences(b: int) -> None:
         for t in range(0, T, steps):
             fill(slice(b, b + many), slice(t, t + steps))
 

@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple  # pyright: ignore[reportPrivateUsage]
 
-from multistable.layers import BMRU
 from multistable.layers.sequences import Steps, check_input
-from multistable.models.block import Block, ReadOut
+from multistable.models.block import Block
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
@@ -163,16 +162,6 @@ class SequenceModel(nn.Module):
         directions = 2 if self.config.bidirectional else 1
         cells = tuple(like.new_zeros(directions, B, block.cell.state_size) for block in self._blocks)
         return ModelState(like.new_zeros(B, dtype=torch.int64), cells)
-
-    def bmru_parameters(self) -> list[nn.Parameter]:
-        """The parameters that get the paper's weight decay for BMRU: projections, alpha, and its part of read-outs."""
-        parameters: list[nn.Parameter] = []
-        for module in self.modules():
-            if isinstance(module, BMRU):
-                parameters += module.parameters()
-            if isinstance(module, ReadOut):
-                parameters += [weight for name, weight in module.named_parameters() if name == "bmru"]
-        return parameters
 
     def synchronize_norms(self) -> None:
         """Compute the statistics of batch norm over all processes of ``torch.distributed`` from now on."""

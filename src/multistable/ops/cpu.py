@@ -145,7 +145,7 @@ def linear_backward(
 
 def _run(kernel: Callable[..., None], h: Tensor, reverse: bool, *args: Any) -> None:
     """Run ``kernel`` over all of ``h [B, T, N]``, span by span."""
-    for_each(_spans(h), lambda _, span: kernel(span, h.shape[1], reverse, *args), torch.get_num_threads())
+    for_each(_spans(h), lambda span: kernel(span, h.shape[1], reverse, *args), torch.get_num_threads())
 
 
 def _spans(h: Tensor) -> list[Span]:

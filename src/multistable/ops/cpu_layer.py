@@ -18,7 +18,7 @@ from torch import Tensor
 from multistable.ops.autograd import Function
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import new_empty
-from multistable.ops.operators import batch_first, intercepted, last_state, raise_no_second_derivative, transformed
+from multistable.ops.operators import batch_first, call, intercepted, last_state, transformed
 
 __all__ = ["can_project_and_scan", "project_and_scan"]
 
@@ -102,52 +102,20 @@ class _Layer(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return *_LayerBackward.apply(*grads, *ctx.saved_tensors, ctx.options, ctx.needs_input_grad), None, None, None
-
-
-class _LayerBackward(Function):
-    """A function of its own, so that a second derivative raises instead of being zero."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        grad_h: Tensor | None,
-        grad_last: Tensor | None,
-        x: Tensor,
-        weight: Tensor,
-        alpha: Tensor,
-        h0: Tensor | None,
-        reset: Tensor | None,
-        valid: Tensor | None,
-        proj: Tensor,
-        h: Tensor,
-        options: _Options,
-        needs: tuple[bool, ...],
-    ) -> tuple[Tensor | None, ...]:
-        grad_proj = new_empty(proj, proj.shape)
-        grad_h, h, both, grad_both = (batch_first(y, options.time_major) for y in (grad_h, h, proj, grad_proj))
-        saved = *both.chunk(2, dim=-1), alpha, h0, reset, h
-        grad_alpha, grad_h0 = load("cpu").bmru_backward(
-            grad_h,
-            grad_last,
-            *saved,
-            *grad_both.chunk(2, dim=-1),
-            alpha_surr=options.alpha_surr,
-            reverse=options.reverse,
-        )
+        """A second derivative raises, because that of the scan does."""
+        x, weight, alpha, h0, reset, valid, proj, h = ctx.saved_tensors
+        saved = proj, alpha, h0, reset, h, *ctx.options[:3], "cpu"
+        grad_proj, grad_alpha, grad_h0 = call("bmru_layer_backward", *grads, *saved)
         if valid is not None:
             grad_proj.masked_fill_(~valid, 0)
-        rows, grad_x = grad_proj.view(-1, len(weight)), None
-        if needs[0]:
-            grad_x = new_empty(x, x.shape)
-            torch.mm(rows, weight, out=grad_x.view(-1, x.shape[2]))
-        grad_weight = rows.t() @ x.reshape(-1, x.shape[2]) if needs[1] else None
-        grad_bias = rows.sum(dim=0) if needs[2] else None
-        return grad_x, grad_weight, grad_bias, grad_alpha, None if h0 is None else grad_h0
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> None:
-        raise_no_second_derivative()
+        rows, grad_x, grad_weight = grad_proj.view(-1, len(weight)), None, None
+        if ctx.needs_input_grad[0]:
+            out = None if torch.is_grad_enabled() else new_empty(x, x.shape).view(-1, x.shape[2])
+            grad_x = torch.mm(rows, weight, out=out).view(x.shape)
+        if ctx.needs_input_grad[1]:
+            grad_weight = rows.t() @ x.reshape(-1, x.shape[2])
+        grad_bias = rows.sum(dim=0) if ctx.needs_input_grad[2] else None
+        return grad_x, grad_weight, grad_bias, grad_alpha, None if h0 is None else grad_h0, None, None, None
 
 
 def _chunks(x: Tensor, weight: Tensor, options: _Options) -> list[slice]:

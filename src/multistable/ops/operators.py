@@ -85,14 +85,7 @@ def intercepted(*args: Any) -> bool:
 
 
 def _define(
-    name: str,
-    inputs: list[str],
-    options: str,
-    *,
-    forward: Compute,
-    shapes: Compute,
-    backward: Compute,
-    unsaved: str = "",
+    name: str, inputs: list[str], options: str, forward: Compute, shapes: Compute, backward: Compute, unsaved: str = ""
 ) -> None:
     """Define the operator ``name`` and its gradient ``name_backward``::
 
@@ -205,9 +198,13 @@ def as_gate(write: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return write != 0, torch.where(write.isnan(), write, value)
 
 
-def _states_like(x: Tensor) -> Tensors:
-    """Memory for all states of ``x [B, T, N]`` and for the last one."""
+def _states_like(x: Tensor, *_: Any) -> Tensors:
+    """Memory for all states of ``x [B, T, N]``, the first argument, and for the last one."""
     return x.new_empty(x.shape), x.new_empty(x.shape[0], x.shape[2])
+
+
+def _states_like_second(_: Tensor, x: Tensor, *others: Any) -> Tensors:
+    return _states_like(x)
 
 
 def _backend(name: str, x: Tensor) -> Any:
@@ -289,22 +286,9 @@ def _bmru_layer_backward(
     return grad_proj, *_bmru_gradients(grad_h, grad_last, cand, beta, alpha, h0, reset, h, out, *options)
 
 
-_define(
-    "bmru_scan",
-    ["cand", "beta", "alpha"],
-    "float alpha_surr, bool reverse",
-    forward=_bmru_scan,
-    shapes=lambda *args: _states_like(args[0]),
-    backward=_bmru_scan_backward,
-)
-_define(
-    "bmru_layer",
-    ["proj", "alpha"],
-    "float alpha_surr, bool reverse, bool time_major",
-    forward=_bmru_layer,
-    shapes=_bmru_layer_shapes,
-    backward=_bmru_layer_backward,
-)
+_SCAN, _LAYER = "float alpha_surr, bool reverse", "float alpha_surr, bool reverse, bool time_major"
+_define("bmru_scan", ["cand", "beta", "alpha"], _SCAN, _bmru_scan, _states_like, _bmru_scan_backward)
+_define("bmru_layer", ["proj", "alpha"], _LAYER, _bmru_layer, _bmru_layer_shapes, _bmru_layer_backward)
 
 
 # --- latch ------------------------------------------------------------------------------------------------------------
@@ -328,14 +312,7 @@ def _latch_scan_backward(
     return grad_write, grad_value, grad_h0.to(_dtype_of_state(h0, h))
 
 
-_define(
-    "latch_scan",
-    ["write", "value"],
-    "bool reverse",
-    forward=_latch_scan,
-    shapes=lambda *args: _states_like(args[1]),
-    backward=_latch_scan_backward,
-)
+_define("latch_scan", ["write", "value"], "bool reverse", _latch_scan, _states_like_second, _latch_scan_backward)
 
 
 # --- linear -----------------------------------------------------------------------------------------------------------
@@ -361,12 +338,5 @@ def _linear_scan_backward(
     return grad_a.to(a.dtype).contiguous(), grad_b, grad_h0.to(_dtype_of_state(h0, h))
 
 
-_define(
-    "linear_scan",
-    ["a", "b"],
-    "bool pairs, bool reverse",
-    forward=_linear_scan,
-    shapes=lambda *args: _states_like(args[1]),
-    backward=_linear_scan_backward,
-    unsaved="b",
-)
+_LINEAR = "bool pairs, bool reverse"
+_define("linear_scan", ["a", "b"], _LINEAR, _linear_scan, _states_like_second, _linear_scan_backward, unsaved="b")

@@ -17,21 +17,21 @@ __all__ = ["for_each"]
 Item = TypeVar("Item")
 
 
-def for_each(items: Sequence[Item], work: Callable[[int, Item], None], threads: int) -> None:
-    """Call ``work(index, item)`` for every item, in up to ``threads`` threads, the calling one included.
+def for_each(items: Sequence[Item], work: Callable[[Item], None], threads: int) -> None:
+    """Call ``work(item)`` for every item, in up to ``threads`` threads, the calling one included.
 
     Each thread takes the next item when it has finished one. Returns when every item is done. If a call raises, or the
     calling thread is interrupted, waits for the calls that other threads have begun, then raises.
     """
-    left = deque(enumerate(items))
+    left = deque(items)
 
     def run() -> None:
         while left:
             try:
-                index, item = left.popleft()
+                item = left.popleft()
             except IndexError:  # another thread took the last one
                 return
-            work(index, item)
+            work(item)
 
     others: list[Future[None]] = []
     try:

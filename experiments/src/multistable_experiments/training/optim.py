@@ -3,15 +3,28 @@
 import torch
 from torch import Tensor, nn
 
+from multistable.layers import BMRU
 from multistable.models import SequenceModel
+from multistable.models.block import ReadOut
 from multistable_experiments.training.run import Decay
 
-__all__ = ["build_optimizer", "decay_groups", "set_rate"]
+__all__ = ["bmru_parameters", "build_optimizer", "decay_groups", "set_rate"]
+
+
+def bmru_parameters(model: SequenceModel) -> list[nn.Parameter]:
+    """The parameters that get the paper's weight decay for BMRU: projections, alpha, and its part of read-outs."""
+    parameters: list[nn.Parameter] = []
+    for module in model.modules():
+        if isinstance(module, BMRU):
+            parameters += module.parameters()
+        if isinstance(module, ReadOut):
+            parameters += [weight for name, weight in module.named_parameters() if name == "bmru"]
+    return parameters
 
 
 def decay_groups(model: SequenceModel, decay: Decay) -> list[dict]:
     """Groups of parameters with one weight decay each."""
-    bmru = {id(parameter) for parameter in model.bmru_parameters()}
+    bmru = {id(parameter) for parameter in bmru_parameters(model)}
     groups: dict[float, list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if id(parameter) in bmru:
