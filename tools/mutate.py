@@ -106,13 +106,17 @@ def final(outcome: Outcome) -> Outcome:
 
 
 def check_killers(scratch: Scratch, mutations: list[Mutation], outcomes: dict[str, Outcome]) -> None:
-    """The tests that killed must pass where nothing is broken. Those of one environment run together."""
-    groups: dict[str, set[str]] = {}
+    """The tests that killed must pass where nothing is broken. Those of one environment run together.
+
+    A file that killed because it could not be collected must be collected.
+    """
+    groups: dict[tuple[str, str], set[str]] = {}
     for mutation in mutations:
-        if "::" in (by := final(outcomes[mutation["id"]])["by"]):
-            groups.setdefault(json.dumps(mutation.get("env", {})), set()).add(by)
-    for env, tests in groups.items():
-        code, output = scratch.test(["--maxfail=0", *sorted(tests)], json.loads(env), WHOLE_SECONDS)
+        if by := final(outcomes[mutation["id"]])["by"]:
+            how = "--maxfail=0" if "::" in by else "--collect-only"
+            groups.setdefault((json.dumps(mutation.get("env", {})), how), set()).add(by)
+    for (env, how), tests in groups.items():
+        code, output = scratch.test([how, *sorted(tests)], json.loads(env), WHOLE_SECONDS)
         if code != 0:
             sys.exit(f"tests that killed fail without any mutation, too:\n{output[-3000:]}")
 
