@@ -17,7 +17,6 @@ from multistable_experiments.files import (
     check_writable,
     locked,
     read_json,
-    whole_folder,
     write_atomically,
     write_json,
 )
@@ -70,17 +69,6 @@ def test_an_impossible_file_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):
         check_writable("--out", tmp_path / "file" / "page.html")
-
-
-def test_whole_folder_replaces_the_old_one_only_when_it_is_filled(tmp_path: Path) -> None:
-    path = tmp_path / "folder"
-    for name in ("old", "new"):
-        with whole_folder(path) as part:
-            (part / name).touch()
-    with pytest.raises(FileNotFoundError), whole_folder(path) as part:
-        (part / "missing" / "file").touch()
-    assert [file.name for file in path.iterdir()] == ["new"]
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_lock_holds_until_it_is_released(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from multistable_experiments.cli import app
 from multistable_experiments.paper import claims, store
-from multistable_experiments.paper.experiments import FIGURES
+from multistable_experiments.paper.experiments import EXPERIMENTS
 from paper_records import records
 
 
@@ -51,7 +51,7 @@ def test_outdated_results_in_the_default_folder_are_named_and_left_out(tmp_path,
     assert "left out, computed with other settings: copy-first/bmru-T300-seed0" in done.output
     assert "seeds 1, 2, 3, 4; 100 epochs" in done.output
     assert "1 provisional" in done.output
-    monkeypatch.setattr("multistable_experiments.paper.report.write", lambda records, out, *_: out)
+    monkeypatch.setattr("multistable_experiments.paper.report.write", lambda records, results, out, *_: out)
     for words in ("figure copy-first", "report"):
         assert "copy-first/bmru-T300-seed0" in call(*words.split()).output
     store.write(tmp_path / "experiments" / "results", found[0])
@@ -61,5 +61,5 @@ def test_outdated_results_in_the_default_folder_are_named_and_left_out(tmp_path,
 
 def test_help_names_every_figure_and_the_default_folder():
     text = " ".join(call("reproduce", "--help").output.replace("│", "").split())
-    assert all(name in text for name in FIGURES)
+    assert all(name in text for name in EXPERIMENTS)
     assert "experiments/results if that folder exists, else results" in text

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from multistable_experiments.paper.command import claims
+from multistable_experiments.cli.paper import claims
 from paper_records import changed_scores, records, save
 
 

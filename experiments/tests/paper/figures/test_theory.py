@@ -5,7 +5,7 @@ import torch
 import typer
 
 from drawings import assert_drawn, texts
-from multistable_experiments.paper.command import figure
+from multistable_experiments.cli.paper import figure
 from multistable_experiments.paper.experiments import EXPERIMENTS
 from multistable_experiments.paper.figures import FIGURES, theory
 from multistable_experiments.paper.figures.style import BLUE, RED
