@@ -6,12 +6,14 @@
     train     multistable train hold-bit --scale smoke
     figure    multistable figure copy-first
 
-Only functions of this library's packages count, lambdas among them, in any thread; module bodies and comprehensions do
-not. Depth is the number of such functions that are open at a time. Each walk has a process of its own.
+Only functions of this library's packages count, lambdas among them, in any thread; comprehensions do not, nor what runs
+while a module is imported. Depth is the number of such functions that are open at a time. Each walk has a process of
+its own.
 """
 
 import argparse
 import importlib
+import inspect
 import subprocess
 import sys
 import tempfile
@@ -27,12 +29,18 @@ sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("src", "e
 SPECS = [spec for name in ("multistable", "multistable_experiments") if (spec := find_spec(name)) is not None]
 FOLDERS = tuple(f"{folder}/" for spec in SPECS for folder in spec.submodule_search_locations or ())
 WALKS = {"layer": [], "train": ["hold-bit", "--scale", "smoke", "--device", "cpu"], "figure": ["copy-first"]}
-NO_FUNCTIONS = ("<module>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+NO_FUNCTIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether it is a function of one of the packages."""
-    return code.co_filename.startswith(FOLDERS) and code.co_name not in NO_FUNCTIONS
+    """Whether it is a function of one of the packages; bodies of modules and classes are not optimised."""
+    is_function = bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_name not in NO_FUNCTIONS
+    return is_function and code.co_filename.startswith(FOLDERS)
+
+
+def is_import(code: CodeType) -> bool:
+    """Whether it is the body of a module of one of the packages."""
+    return code.co_name == "<module>" and code.co_filename.startswith(FOLDERS)
 
 
 def follow(function: Any, *args: Any) -> str:
@@ -43,6 +51,8 @@ def follow(function: Any, *args: Any) -> str:
         if event == "call" and frame is not None and is_ours(code := frame.f_code):
             depth = 0
             while frame is not None:
+                if is_import(frame.f_code):
+                    return
                 depth, frame = depth + is_ours(frame.f_code), frame.f_back
             depths[code] = max(depth, depths.get(code, 0))
 
