@@ -58,6 +58,13 @@ def test_another_seed_starts_from_other_weights(tmp_path):
     assert not torch.equal(first, second)
 
 
+def test_every_epoch_has_an_order_of_its_own(tmp_path):
+    training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
+    first = training.order()
+    training.epoch = 1
+    assert not torch.equal(training.order(), first)
+
+
 def test_the_result_says_what_where_and_how_long(tmp_path):
     run = copy_first_run()
     result = train_run(run, tmp_path, QUIET)
