@@ -181,6 +181,7 @@ def test_no_operation_is_repeated_for_each_timestep(monkeypatch):
             return func(*args, **(kwargs or {}))
 
     monkeypatch.setattr("multistable.dynamics.hysteresis._BLOCK", {})
+    hysteresis_scan(*torch.randn(2, 2, 16, 3, requires_grad=True)).sum().backward()  # loads the compiled kernels
     counts = []
     for T in (16, 1024):
         x, beta = (torch.randn(2, T, 3, requires_grad=True) for _ in range(2))

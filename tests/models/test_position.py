@@ -17,6 +17,11 @@ def test_steps_are_counted_from_the_start_and_from_resets():
     assert count_steps(torch.tensor([5, 7]), 3, reset, device).tolist() == [[5, 0, 1], [7, 8, 9]]
 
 
+def test_a_reset_at_the_first_step_ends_a_carried_count():
+    reset = torch.tensor([[True, False, False]])
+    assert count_steps(torch.tensor([5]), 3, reset, torch.device("cpu")).tolist() == [[0, 1, 2]]
+
+
 def test_encoding_is_its_equation_even_after_a_billion_steps():
     encoding = PositionEncoding(16, 2.5, 2 * 784, 4.0)
     wavelengths = encoding.wavelengths()

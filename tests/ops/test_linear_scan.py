@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backends import BACKENDS, FAST, HALVES
 from gradients import gradients
-from multistable.ops import linear_scan
+from multistable.ops import linear_layer, linear_scan
 from nasty import LAYOUTS, SHAPES, shape_ids
 from oracles import linear_formula
 from tolerances import assert_close
@@ -58,6 +58,19 @@ def assert_forward_and_gradients(inputs, backend, names=ARGUMENTS):
 @pytest.mark.parametrize("argument", ARGUMENTS)
 def test_linear_scan_gradient(argument, backend, dtype, constant):
     assert_forward_and_gradients(linear_inputs(dtype, (3, 37, 5), constant), backend, [argument])
+
+
+@every_fast_backend
+@every_coefficient
+@pytest.mark.parametrize("pairs", [False, True], ids=["real", "pairs"])
+def test_gradients_of_the_reverse_direction(backend, constant, pairs):
+    inputs = linear_inputs(torch.float64, (3, 17, 6), constant)
+    scan = partial(linear_layer, pairs=pairs, reverse=True, time_major=False)
+    actual, expected = (
+        gradients(partial(scan, backend=name), inputs, ARGUMENTS, through=(0, 1)) for name in (backend, "reference")
+    )
+    for name in ARGUMENTS:
+        assert_close(actual[name], expected[name], f"gradient of {name}")
 
 
 @every_backend

@@ -51,7 +51,7 @@ def test_outdated_results_in_the_default_folder_are_named_and_left_out(tmp_path,
     assert "left out, computed with other settings: copy-first/bmru-T300-seed0" in done.output
     assert "seeds 1, 2, 3, 4; 100 epochs" in done.output
     assert "1 provisional" in done.output
-    monkeypatch.setattr("multistable_experiments.paper.report.write", lambda records, out, *_: out)
+    monkeypatch.setattr("multistable_experiments.paper.report.write", lambda records, results, out, *_: out)
     for words in ("figure copy-first", "report"):
         assert "copy-first/bmru-T300-seed0" in call(*words.split()).output
     store.write(tmp_path / "experiments" / "results", found[0])

@@ -71,6 +71,12 @@ def test_a_metric_that_is_not_the_loss_is_kept():
     assert set(history["valid_mse"]) == {0.25}
 
 
+def test_one_slow_epoch_does_not_change_the_speed():
+    values = result()
+    values["history"][0]["timesteps_per_second"] = 1
+    assert store.summarise(Experiment("a", RUN), "paper", values, []).timesteps_per_second == 1050.5
+
+
 def test_a_record_knows_what_is_missing():
     wanted = Experiment("bmru-T8", RUN, (TestAt(100, 0.1, 20),))
     assert record().has(wanted)

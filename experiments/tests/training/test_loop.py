@@ -10,6 +10,7 @@ import torch
 from multistable.models import build_model
 from multistable_experiments.files import read_json
 from multistable_experiments.paper.experiments import plan
+from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training import checkpoint
 from multistable_experiments.training.loop import NonFiniteLossError, Training, train_run, worth_compiling
 from multistable_experiments.training.processes import Processes
@@ -49,6 +50,19 @@ def test_same_seed_same_numbers_other_seed_others(tmp_path):
     first, second = (numbers(train_run(run, tmp_path / name, QUIET)) for name in ("a", "b"))
     assert first == second
     assert numbers(train_run(replace(run, seed=1), tmp_path, QUIET)) != first
+
+
+def test_another_seed_starts_from_other_weights(tmp_path):
+    runs = (copy_first_run(seed=seed) for seed in (0, 1))
+    first, second = (Training(run, tmp_path, QUIET, ALONE).model.encoder.weight for run in runs)
+    assert not torch.equal(first, second)
+
+
+def test_every_epoch_has_an_order_of_its_own(tmp_path):
+    training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
+    first = training.order()
+    training.epoch = 1
+    assert not torch.equal(training.order(), first)
 
 
 def test_the_result_says_what_where_and_how_long(tmp_path):
@@ -116,6 +130,13 @@ def test_a_score_of_nan_is_never_the_best(tmp_path):
     assert training.is_best(0.5)
     training.best = {"epoch": 1, "score": 0.5}
     assert [training.is_best(score) for score in (math.nan, 0.6, 0.5, 0.4)] == [False, False, False, True]
+
+
+def test_the_best_score_is_the_largest_where_larger_is_better(tmp_path, monkeypatch):
+    monkeypatch.setattr(CopyFirst, "larger_is_better", True)
+    training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
+    training.best = {"epoch": 1, "score": 0.5}
+    assert [training.is_best(score) for score in (math.nan, 0.6, 0.5, 0.4)] == [False, True, False, False]
 
 
 def test_dropout_differs_between_processes(tmp_path):

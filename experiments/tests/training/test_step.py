@@ -30,24 +30,43 @@ def test_compiled_rounds_where_the_model_does():
     assert (actual - expected).square().mean() < 1e-4 * expected.square().mean()
 
 
-def test_from_the_first_bad_loss_on_no_parameter_changes():
+@pytest.fixture
+def stepper():
+    """Steps of 5 samples, of which sample 7 is NaN."""
     run = copy_first_run()
     model = build_model(run.model)
-    optimizer = build_optimizer(model, run.decay)
     samples = run.task.samples("train", 0)
     samples.stored[7] = math.nan
-    stepper = Stepper(run.task, model, optimizer, samples, 5, "float32", ALONE)
+    return Stepper(run.task, model, build_optimizer(model, run.decay), samples, 5, "float32", ALONE)
 
-    def step(rows):
-        before = [parameter.detach().clone() for parameter in model.parameters()]
-        stepper(torch.tensor(rows), 1e-3)
-        return any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
-    assert step([0, 1, 2, 3, 4])
-    assert not step([5, 6, 7, 8, 9])
-    assert not step([10, 11, 12, 13, 14])
+def changes(stepper, rows):
+    """Whether a step on these samples changes a parameter."""
+    before = [parameter.detach().clone() for parameter in stepper.parameters]
+    stepper(torch.tensor(rows), 1e-3)
+    return any(not torch.equal(a, b) for a, b in zip(before, stepper.parameters, strict=True))
+
+
+def test_from_the_first_bad_loss_on_no_parameter_changes(stepper):
+    assert changes(stepper, [0, 1, 2, 3, 4])
+    assert not changes(stepper, [5, 6, 7, 8, 9])
+    assert not changes(stepper, [10, 11, 12, 13, 14])
     assert int(stepper.bad_step) == 1
-    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    assert all(parameter.isfinite().all() for parameter in stepper.parameters)
+
+
+def test_a_bad_first_loss_changes_no_parameter(stepper):
+    assert not changes(stepper, [5, 6, 7, 8, 9])
+    assert int(stepper.bad_step) == 0
+
+
+def test_totals_are_those_of_one_epoch(stepper):
+    totals = []
+    for _ in range(2):
+        stepper.start_epoch()
+        stepper(torch.arange(5), 0.0)
+        totals.append(stepper.totals.tolist())
+    assert totals[0] == totals[1]
 
 
 class FirstIsPositive(Classification):

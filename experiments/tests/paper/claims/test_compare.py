@@ -95,6 +95,13 @@ def test_fewer_epochs_are_provisional(id, whole):
     assert finding.evidence == "seeds 0, 1, 2, 3, 4; 30 epochs of 100"
 
 
+def test_one_shorter_run_is_provisional(whole):
+    mixed = [replace(r, run=replace(r.run, epochs=30)) if r.run.seed == 2 else r for r in whole]
+    finding = TRAINED["copy-300-bmru"].measure(mixed)
+    assert finding.verdict == "provisional"
+    assert finding.evidence == "seeds 0, 1, 2, 3, 4; 30, 100 epochs of 100"
+
+
 @pytest.mark.parametrize("id", TRAINED)
 def test_nothing_is_measured_without_results(id):
     finding = TRAINED[id].measure([])

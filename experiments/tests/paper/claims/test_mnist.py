@@ -1,4 +1,4 @@
-"""Claims on permuted MNIST: the note on precision, and the fact behind it."""
+"""Claims on permuted MNIST: equality has two sides, the note on precision and the fact behind it."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from multistable_experiments.paper.claims import CLAIMS
 from multistable_experiments.paper.experiments import plan
 from multistable_experiments.paper.store import Record
 from multistable_experiments.training.step import autocast
-from paper_records import records
+from paper_records import changed_scores, records
 
 TRAINED = {claim.id: claim for claim in CLAIMS}
 
@@ -18,6 +18,11 @@ TRAINED = {claim.id: claim for claim in CLAIMS}
 @pytest.fixture(scope="module")
 def whole() -> list[Record]:
     return records()
+
+
+def test_a_hybrid_worse_than_lru_is_not_its_equal():
+    worse = records(figures=["permuted-mnist"], **changed_scores(hybrid_3_blocks=95))
+    assert TRAINED["mnist-hybrid-equals-lru"].measure(worse).verdict == "not held"
 
 
 def test_the_precision_is_noted_where_a_fading_state_depends_on_it(whole):

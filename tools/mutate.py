@@ -1,0 +1,157 @@
+"""Break the code on purpose, one small mutation at a time, and see whether the tests notice.
+
+    python tools/mutate.py [--list FILE] [--only ID ...] [--full]
+
+The list is a JSON file of mutations::
+
+    {"id": "reference-step-tie", "file": "src/multistable/ops/reference.py",
+     "old": "distance < width", "new": "distance <= width",
+     "tests": ["tests/ops/test_scan_exactness.py"], "env": {}}
+
+``old`` must occur in the file exactly once. The tree is copied to a temporary folder; there each mutation is applied,
+``pytest -x`` runs its ``tests`` with ``env`` added to the environment, and the file is put back. A mutation is killed
+if a test fails, if the tests cannot be collected, or if they take longer than five minutes. In the end the tests that
+killed run once without any mutation: one that fails anyway proves nothing.
+
+What came out is kept in a JSON file beside the list (or ``--out``) and not computed again, unless the mutation has
+changed since. With ``--full`` those that survived their own tests have to survive the whole suite, too.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ("src", "experiments/src")
+LEFT_OUT = shutil.ignore_patterns(".venv", "__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", "runs")
+PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+WHOLE_SUITE = ["--numprocesses", "2", "--dist", "loadfile"]
+OWN_SECONDS, WHOLE_SECONDS = 300, 3600
+WORDS = {0: "survived", 1: "killed", 2: "killed", 4: "killed", None: "timeout"}  # by pytest's exit code
+
+Mutation = dict[str, Any]
+Outcome = dict[str, Any]
+
+
+class Scratch:
+    """A copy of the tree in which to break things."""
+
+    def __init__(self, folder: Path, source: Path) -> None:
+        self.source, self.tree, self.numba = source, folder / "tree", folder / "numba"
+        shutil.copytree(source, self.tree, ignore=LEFT_OUT, symlinks=True)
+
+    def test(self, tests: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
+        """pytest's exit code, None if it was stopped, and what it printed.
+
+        Neither bytecode nor compiled loops may be those of another mutation: Python writes none, and numba looks at the
+        time and size of the source. ``CI`` makes hypothesis draw the same examples every time.
+        """
+        own = {"PYTHONPATH": os.pathsep.join(str(self.tree / folder) for folder in SOURCES)}
+        own |= {"PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": str(self.numba), "CI": "1"}
+        process = subprocess.Popen(
+            [*PYTEST, *tests], cwd=self.tree, env=os.environ | own | env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=limit)
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            return None, ""
+        finally:
+            if process.poll() is None:  # it, and all that it started
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+    def test_mutated(self, mutation: Mutation, tests: list[str], limit: float) -> Outcome:
+        """What these tests say of one mutation."""
+        path, started = self.tree / mutation["file"], time.perf_counter()
+        path.write_text(mutated(path, mutation))
+        try:
+            code, output = self.test(tests, mutation.get("env", {}), limit)
+        finally:
+            shutil.copy2(self.source / mutation["file"], path)  # with the time of the original
+        if code not in WORDS:
+            sys.exit(f"{mutation['id']}: pytest ended with {code}:\n{output[-3000:]}")
+        found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+        by = found[1] if found and code else ""
+        return {"outcome": WORDS[code], "seconds": round(time.perf_counter() - started, 1), "by": by}
+
+
+def mutated(path: Path, mutation: Mutation) -> str:
+    """The text of the file with the mutation."""
+    text = path.read_text()
+    if (count := text.count(mutation["old"])) != 1:
+        sys.exit(f"{mutation['id']}: its old text must occur once in {mutation['file']}, but it does {count} times")
+    return text.replace(mutation["old"], mutation["new"])
+
+
+def digest(mutation: Mutation) -> str:
+    """Twelve digits that change with the mutation."""
+    return hashlib.sha256(json.dumps(mutation, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def final(outcome: Outcome) -> Outcome:
+    """That of the whole suite where it ran."""
+    return outcome | outcome.get("full", {})
+
+
+def check_killers(scratch: Scratch, mutations: list[Mutation], outcomes: dict[str, Outcome]) -> None:
+    """The tests that killed must pass where nothing is broken. Those of one environment run together.
+
+    A file that killed because it could not be collected must be collected.
+    """
+    groups: dict[tuple[str, str], set[str]] = {}
+    for mutation in mutations:
+        if by := final(outcomes[mutation["id"]])["by"]:
+            how = "--maxfail=0" if "::" in by else "--collect-only"
+            groups.setdefault((json.dumps(mutation.get("env", {})), how), set()).add(by)
+    for (env, how), tests in groups.items():
+        code, output = scratch.test([how, *sorted(tests)], json.loads(env), WHOLE_SECONDS)
+        if code != 0:
+            sys.exit(f"tests that killed fail without any mutation, too:\n{output[-3000:]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--list", type=Path, default=Path(__file__).with_name("mutants.json"), help="the mutations")
+    parser.add_argument("--out", type=Path, help="what came out (default: LIST with the ending .outcomes.json)")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the tree to copy (default: that of this file)")
+    parser.add_argument("--only", nargs="+", metavar="ID", help="these mutations alone")
+    parser.add_argument("--full", action="store_true", help="run the whole suite on those that survive")
+    options = parser.parse_args()
+    out = options.out or options.list.with_suffix(".outcomes.json")
+    mutations = [m for m in json.loads(options.list.read_text()) if not options.only or m["id"] in options.only]
+    for mutation in mutations:
+        mutated(options.root / mutation["file"], mutation)  # to find a mistake now rather than in an hour
+    outcomes: dict[str, Outcome] = json.loads(out.read_text()) if out.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
+        scratch = Scratch(Path(folder), options.root)
+        for mutation in mutations:
+            outcome = outcomes.get(mutation["id"], {})
+            if outcome.get("of") != digest(mutation):
+                outcome = scratch.test_mutated(mutation, mutation["tests"], OWN_SECONDS) | {"of": digest(mutation)}
+            if options.full and outcome["outcome"] == "survived" and "full" not in outcome:
+                outcome["full"] = scratch.test_mutated(mutation, WHOLE_SUITE, WHOLE_SECONDS)
+            outcomes[mutation["id"]] = outcome
+            out.write_text(json.dumps(outcomes, indent=1) + "\n")
+            shown = final(outcome)
+            print(f"{mutation['id']:28} {shown['outcome']:9} {shown['seconds']:6.1f} s  {shown['by']}", flush=True)
+        check_killers(scratch, mutations, outcomes)
+    found = {mutation["id"]: final(outcomes[mutation["id"]]) for mutation in mutations}
+    survivors = [name for name, outcome in found.items() if outcome["outcome"] == "survived"]
+    seconds = sum(outcomes[name]["seconds"] for name in found)
+    print(f"{len(found) - len(survivors)} of {len(found)} killed, {seconds:.0f} s; survived: {', '.join(survivors)}")
+
+
+if __name__ == "__main__":
+    main()
