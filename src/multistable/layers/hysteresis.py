@@ -29,7 +29,7 @@ class HysteresisMRU(FieldLayer):
     Nothing is approximated, and all timesteps are computed in parallel: both branches of every step are solved by
     Newton's (Halley's) method from a closed-form start, and the bit is a latch
     (:func:`~multistable.dynamics.hysteresis.hysteresis_scan`). At (32, 1024, 256) in float32 the forward takes 14 to 15
-    times as long as that of a BMRU layer, a training step 7 to 8 times (two cores; ``benchmarks/results/cpu.json``).
+    times as long as that of a BMRU layer, a training step 7 to 8 times (two cores).
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype: as in

@@ -81,9 +81,6 @@ def intercepted(*args: Any) -> bool:
     return any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors)
 
 
-# --- definition -------------------------------------------------------------------------------------------------------
-
-
 def _define(
     name: str, inputs: list[str], options: str, forward: Compute, shapes: Compute, backward: Compute, unsaved: str = ""
 ) -> None:
@@ -176,9 +173,6 @@ def _gradient_like(x: Tensor, h: Tensor) -> Tensor:
     return x.new_empty(x.shape) if x.is_floating_point() else h.new_empty(0)
 
 
-# --- what the scans share ---------------------------------------------------------------------------------------------
-
-
 def batch_first(x: Any, time_major: bool) -> Any:
     """A view of a tensor in [B, T, N] order; None stays None."""
     return x.transpose(0, 1) if time_major and x is not None else x
@@ -217,9 +211,6 @@ def _cast(x: Optional, dtype: torch.dtype) -> Optional:
 
 def _dtype_of_state(h0: Optional, h: Tensor) -> torch.dtype:
     return h.dtype if h0 is None else h0.dtype
-
-
-# --- BMRU -------------------------------------------------------------------------------------------------------------
 
 
 def _bmru_states(
@@ -291,9 +282,6 @@ _define("bmru_scan", ["cand", "beta", "alpha"], _SCAN, _bmru_scan, _states_like,
 _define("bmru_layer", ["proj", "alpha"], _LAYER, _bmru_layer, _bmru_layer_shapes, _bmru_layer_backward)
 
 
-# --- latch ------------------------------------------------------------------------------------------------------------
-
-
 def _latch_scan(write: Tensor, value: Tensor, h0: Optional, reset: Optional, reverse: bool, backend: str) -> Tensors:
     h, h0, h_last = new_empty(value, value.shape), _cast(h0, value.dtype), None
     if h.numel():
@@ -313,9 +301,6 @@ def _latch_scan_backward(
 
 
 _define("latch_scan", ["write", "value"], "bool reverse", _latch_scan, _states_like_second, _latch_scan_backward)
-
-
-# --- linear -----------------------------------------------------------------------------------------------------------
 
 
 def _linear_scan(
