@@ -17,6 +17,7 @@ from sources import environment
 from training_runs import QUIET
 
 pytest.importorskip("accelerate", reason="accelerate is not installed")
+pytestmark = pytest.mark.extra
 
 HERE = Path(__file__).parents[1]
 # `accelerate launch --cpu --num_processes 2` would start one process only. It starts them as torchrun does.
