@@ -1,7 +1,7 @@
 # Each target installs what it needs into .venv; all it takes is Python >= 3.11 with pip, and make.
 #   make demo       train three layers to remember, test for how long they do, and write demo/index.html
 #   make test       the tests of the library and of the experiments
-#   make test-all   the same, and those that need large optional dependencies (ONNX Runtime, accelerate)
+#   make test-all   the same, and those that need large optional dependencies (ONNX Runtime, accelerate) or take long
 #   make test-gpu   the tests that need a GPU
 #   make check      lint, format, types, imports
 #   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json
@@ -19,9 +19,10 @@ demo: .venv/experiments
 
 # All tests of a file run in one process, which shares their fixtures. Triton's interpreter has to be chosen before
 # Triton is imported, so the tests of the kernels run again by themselves.
+test: CHOSEN := -m "not extra"
 test test-all: .venv/dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(if $(filter test,$@),-m "not extra")
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest --numprocesses 2 $(KERNEL_TESTS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(CHOSEN)
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest --numprocesses 2 $(CHOSEN) $(KERNEL_TESTS)
 
 # Uses the python3, torch, Triton and pytest of the machine, and installs nothing.
 test-gpu:

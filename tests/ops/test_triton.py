@@ -30,7 +30,11 @@ from multistable.ops.triton import latch, latch_grad, launch, linear, linear_gra
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array", "ignore::RuntimeWarning")
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+# The interpreter takes two minutes for all of them.
+SLOW = [pytest.mark.extra] if INTERPRETED else []
+every_dtype = pytest.mark.parametrize(
+    "dtype", [pytest.param(x, marks=SLOW if x in (torch.float16, torch.float64) else [], id=str(x)) for x in DTYPES]
+)
 # The interpreter, which takes 3 s for each, computes both widths in the same way.
 LINEAR_DTYPES = [torch.float64, torch.complex64] + [torch.float32, torch.complex128] * (not INTERPRETED)
 SMALL = (2, 11, 6)
@@ -118,7 +122,7 @@ def test_bmru_scan_gradients(dtype, values, cut):
     assert_gradients(bmru_scan, inputs, ["cand", "beta", "alpha", "h0"])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float16, marks=SLOW), torch.bfloat16], ids=str)
 def test_bmru_scan_gate_gets_nothing_for_writing_what_is_there(dtype, cut):
     """``value - h_prev`` is zero, not the rounding of alpha, which must be the same in both."""
     cand = torch.ones(1, 5, 2, dtype=dtype, device=DEVICE)
@@ -129,7 +133,7 @@ def test_bmru_scan_gate_gets_nothing_for_writing_what_is_there(dtype, cut):
     assert (grad[:, 1:] == 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float16, marks=SLOW), torch.bfloat16], ids=str)
 def test_bmru_scan_gradients_in_half_precision(dtype, cut):
     assert_gradients(bmru_scan, bmru_inputs(dtype, shape=(2, 13, 6)), ["cand", "beta", "alpha", "h0"])
 
@@ -193,7 +197,7 @@ def test_linear_scan_in_half_precision():
     assert_close(_on_device(linear_scan, **inputs), linear_scan(**doubled(inputs), backend="reference"))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float16, marks=SLOW), torch.bfloat16], ids=str)
 @pytest.mark.parametrize("constant", [True, False], ids=["constant", "per_step"])
 def test_linear_scan_gradients_in_half_precision(dtype, constant, cut):
     inputs = linear_inputs(dtype, (2, 13, 6), constant)
@@ -203,7 +207,7 @@ def test_linear_scan_gradients_in_half_precision(dtype, constant, cut):
 @pytest.mark.parametrize("cut", ["chunks"], indirect=True)
 def test_more_chunks_than_one_round_of_carrying(cut):
     """35 chunks, of which the states and gradients are carried over 32 at a time."""
-    shape = (1, 140, 3)
+    shape = (1, 140, 1)
     assert_scan(bmru_scan, bmru_inputs(torch.float32, shape=shape))
     held = bmru_inputs(torch.float64, "never_write", shape) | {"reset": None}  # gradients go all the way
     assert_gradients(bmru_scan, held, ["cand", "beta", "alpha", "h0"])

@@ -135,12 +135,12 @@ def memory_growth(lengths: Sequence[int], N: int) -> Iterator[Row]:
             yield Row(name, (1, T, N), "float32", kib[T], f"T = {base}", kib[base], goal=goal, unit="KiB")
 
 
-def peak_bytes(work: str, T: int, N: int) -> int:
+def peak_bytes(work: str, T: int, N: int, runs: int = 2) -> int:
     """How much one call raises the peak memory of a new process, input included.
 
-    The smaller of two measurements, because the first may include numba's compiler (41 MB instead of 34 in the test).
+    The smallest of ``runs``, because the first may include numba's compiler (41 MB instead of 34 in the test).
     """
-    return min(run_module(__name__, "memory", N, T, work) for _ in range(2))
+    return min(run_module(__name__, "memory", N, T, work) for _ in range(runs))
 
 
 # What the new processes run
