@@ -86,10 +86,10 @@ class _Layer(Function):
     ) -> tuple[Tensor, Tensor]:
         h = new_empty(x, (*x.shape[:2], len(alpha)))
         proj = new_empty(x, (*x.shape[:2], len(weight))) if options.keep else None
-        state = h0
+        state, scratch = h0, x.new_empty(0)
         for steps in _chunks(x, weight, options):
             at = (steps,) if options.time_major else (slice(None), steps)
-            both = x.new_empty(*x[at].shape[:2], len(weight)) if proj is None else proj
+            both = scratch.resize_(*x[at].shape[:2], len(weight)) if proj is None else proj  # grows once
             _project(x[at], weight, bias, None if valid is None else valid[at], both)
             cand, beta = batch_first(both, options.time_major).chunk(2, dim=-1)
             states, marks = batch_first(h[at], options.time_major), None if reset is None else reset[:, steps]
