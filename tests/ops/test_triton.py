@@ -32,11 +32,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array", "ignore
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # The interpreter takes two minutes for all of them.
 SLOW = [pytest.mark.extra] if INTERPRETED else []
+LINEAR_DTYPES = [
+    torch.float32,
+    torch.complex64,
+    *(pytest.param(x, marks=SLOW) for x in (torch.float64, torch.complex128)),
+]
 every_dtype = pytest.mark.parametrize(
     "dtype", [pytest.param(x, marks=SLOW if x in (torch.float16, torch.float64) else [], id=str(x)) for x in DTYPES]
 )
-# The interpreter, which takes 3 s for each, computes both widths in the same way.
-LINEAR_DTYPES = [torch.float64, torch.complex64] + [torch.float32, torch.complex128] * (not INTERPRETED)
 SMALL = (2, 11, 6)
 
 
@@ -115,7 +118,8 @@ def test_latch_scan_values(values):
 @pytest.mark.parametrize(
     ("dtype", "values"),
     [(torch.float32, values) for values in ("plain", "never_write", "tie", "nothing_but_input", "zero_cand")]
-    + [(torch.float64, values) for values in ("plain", "tie")],
+    + [(torch.float64, values) for values in ("plain", "tie")]
+    + [pytest.param(torch.float64, values, marks=SLOW) for values in ("never_write", "nothing_but_input", "zero_cand")],
 )
 def test_bmru_scan_gradients(dtype, values, cut):
     inputs = bmru_inputs(dtype, values, (2, 13, 5)) | {"alpha_surr": 1.5}
@@ -205,9 +209,10 @@ def test_linear_scan_gradients_in_half_precision(dtype, constant, cut):
 
 
 @pytest.mark.parametrize("cut", ["chunks"], indirect=True)
-def test_more_chunks_than_one_round_of_carrying(cut):
+@pytest.mark.parametrize("N", [1, pytest.param(3, marks=SLOW)])
+def test_more_chunks_than_one_round_of_carrying(cut, N):
     """35 chunks, of which the states and gradients are carried over 32 at a time."""
-    shape = (1, 140, 1)
+    shape = (1, 140, N)
     assert_scan(bmru_scan, bmru_inputs(torch.float32, shape=shape))
     held = bmru_inputs(torch.float64, "never_write", shape) | {"reset": None}  # gradients go all the way
     assert_gradients(bmru_scan, held, ["cand", "beta", "alpha", "h0"])
