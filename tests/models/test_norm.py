@@ -79,3 +79,12 @@ def test_two_processes_equal_one_with_both_halves_of_the_batch(tmp_path):
         actual = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         for a, b in zip(actual, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_gradient_arrives_contiguous() -> None:
+    """A slice, as it comes from a concatenation with positions, would take torch's slow kernel on a GPU."""
+    y = BatchNorm(4)(torch.randn(2, 3, 4))
+    seen: list[torch.Tensor] = []
+    y.register_hook(seen.append)
+    y.backward(torch.randn(2, 3, 8)[..., :4])
+    assert seen[0].is_contiguous()
