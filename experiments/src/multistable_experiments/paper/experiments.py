@@ -22,9 +22,10 @@ from multistable_experiments.paper.settings import (
     make_run,
     precision,
 )
+from multistable_experiments.tasks.mnist import Tail
 from multistable_experiments.training.run import Run
 
-__all__ = ["EXPERIMENTS", "Experiment", "TestAt", "mnist_name", "pathfinder_name", "plan", "shortened_name"]
+__all__ = ["EXPERIMENTS", "Experiment", "TailAt", "TestAt", "mnist_name", "pathfinder_name", "plan", "shortened_name"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,24 @@ class TestAt:
 
 
 @dataclass(frozen=True)
+class TailAt:
+    """A test of a model trained on MNIST with a tail of another length or kind."""
+
+    tail: Tail
+    pixels: int
+    samples: int
+    held: bool
+    """Whether positions stay at the last one of the training; False for models without positions."""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A run with a name, and the tests of the trained model beside the run's own."""
 
     configuration: str
     """The configuration's name, without the seed: ``"bmru-T300"``, ``"hybrid-2-blocks-black"``."""
     run: Run
-    tests: tuple[TestAt, ...] = ()
+    tests: tuple[TestAt | TailAt, ...] = ()
     costly: bool = False
     """Costly experiments come after all others, whatever their seeds."""
 

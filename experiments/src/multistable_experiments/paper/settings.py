@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from multistable.layers.registry import find_layer
-from multistable.models import ModelConfig, PositionConfig
+from multistable.models import LRUConfig, ModelConfig, PositionConfig
 from multistable_experiments.tasks import MNIST, CopyFirst, HoldBit, Pathfinder, Task
 from multistable_experiments.training.run import Decay, Precision, Run, Schedule
 
@@ -29,9 +29,13 @@ __all__ = [
     "SHORT_EPOCHS",
     "STREAMS",
     "WIDTHS",
+    "Choice",
     "Preset",
     "Scale",
+    "apply_choice",
     "for_epochs",
+    "has_eigenvalues",
+    "has_thresholds",
     "make_run",
     "precision",
     "preset",
@@ -179,8 +183,52 @@ def make_run(preset: Preset, cells: tuple[str, ...], dropout: float = 0.0, **cha
     return Run(task, model, **{**fields, **changes})
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What the recipe ``best`` chooses for a layer by a search; what does not concern the layer keeps its default."""
+
+    peak: float = 1e-3
+    """The highest learning rate; the first is a tenth of it, the last a hundredth."""
+    dropout: float = 0.0
+    decay: float = 0.05
+    """Weight decay of all but the BMRU's parameters, biases, norms and eigenvalues."""
+    bmru_decay: float = 1e-4
+    r_min: float = 0.0
+    r_max: float = 0.99
+    theta_max: float = 2 * math.pi
+    everywhere: bool = False
+    """Whether a layer that takes no positions by default gets them."""
+    tuning: float = 8.0
+    """Of BMRU units to positions, see :class:`~multistable.PositionConfig`."""
+    scale: float = 4.0
+    """Of the position encoding."""
+    beta_bias: float = 0.0
+
+
+def apply_choice(run: Run, choice: Choice) -> Run:
+    """The run with these settings."""
+    model, position = run.model, run.model.position
+    if position is not None:
+        position = replace(position, everywhere=choice.everywhere, tuning=choice.tuning, scale=choice.scale)
+    model = replace(
+        model,
+        position=position,
+        dropout=choice.dropout,
+        beta_bias=choice.beta_bias,
+        lru=LRUConfig(choice.r_min, choice.r_max, choice.theta_max),
+    )
+    peak = choice.peak
+    schedule = replace(run.schedule, start=peak / 10, peak=peak, end=peak / 100)
+    decay = Decay(choice.bmru_decay, choice.decay, "usual")
+    return replace(run, model=model, schedule=schedule, decay=decay)
+
+
 def has_thresholds(layer: str) -> bool:
     return "beta_bias" in inspect.signature(find_layer(layer)[0]).parameters
+
+
+def has_eigenvalues(layer: str) -> bool:
+    return "r_max" in inspect.signature(find_layer(layer)[0]).parameters
 
 
 def for_epochs(run: Run, epochs: int) -> Run:
