@@ -18,15 +18,8 @@ from typing import Any
 
 from multistable_experiments.files import read_json, write_json
 from multistable_experiments.machine import describe
-from multistable_experiments.paper.settings import (
-    BLACK_PIXELS,
-    PRESETS,
-    Choice,
-    apply_choice,
-    has_eigenvalues,
-    has_thresholds,
-    make_run,
-)
+from multistable_experiments.paper.recipes import Choice, apply_choice, has_eigenvalues
+from multistable_experiments.paper.settings import BLACK_PIXELS, PRESETS, has_thresholds, make_run
 from multistable_experiments.tasks.seeds import derive
 from multistable_experiments.training.loop import NonFiniteLossError, Options, train_run
 from multistable_experiments.training.results import folder_of
@@ -44,7 +37,7 @@ STARTUP = 5
 
 def base_run(task: str, layer: str) -> Run:
     """What a trial trains, but for the settings: two blocks, on MNIST with black pixels or on copy-first at T = 300."""
-    preset = PRESETS[task, "paper"]
+    preset = PRESETS[task, "full"]
     changes = {"black_pixels": BLACK_PIXELS} if task == "mnist" else {"length": 300}
     preset = replace(preset, task=replace(preset.task, **changes), epochs=EPOCHS[task], initial="unit")
     return make_run(preset, (layer,) * preset.blocks, seed=SEED, precision="bfloat16")

@@ -41,7 +41,8 @@ def measure_tails(
     """
     task = run.task
     assert isinstance(task, MNIST)
-    [(kind, held)] = {(test.tail, test.held) for test in tests}
+    kind, held = tests[0].tail, tests[0].held
+    assert all((test.tail, test.held) == (kind, held) for test in tests)
     tests = sorted(tests, key=lambda test: test.pixels)
     samples = task.samples("test", run.seed, device)
     images = samples.stored[:, :PIXELS]
