@@ -16,7 +16,7 @@ __all__ = ["LATER", "Decay", "Precision", "Run", "Schedule"]
 
 Precision = Literal["float32", "bfloat16"]
 
-LATER: dict[type, dict[str, Any]] = {}
+LATER: dict[type, dict[str, Any]] = {ModelConfig: {"start": "zero"}}
 """Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
 means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
 the field gets this value, so that identities last."""
