@@ -103,9 +103,8 @@ def figure(
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
         for each in FIGURES if name == "all" else [name]:
-            wanted: tuple[Recipe, ...] = (recipe,) if recipe else ("paper", "best")
-            own: Recipe | None
-            for own in [r for r in wanted if r in FIGURES[each].recipes] or [None]:
+            wanted = {recipe} if recipe else {"paper", "best"}
+            for own in [each for each in FIGURES[each].recipes if each in wanted] or [None]:
                 picture = FIGURES[each].draw(records, scale, own or "paper")
                 path = out / (f"{each}-{own}" if own else each)
                 for kind in ("svg", "png"):

@@ -14,6 +14,7 @@ from typing import Literal
 
 from multistable.layers.registry import find_layer
 from multistable.models import LRUConfig
+from multistable_experiments.paper.settings import has_thresholds
 from multistable_experiments.training.run import Decay, Run
 
 __all__ = [
@@ -44,7 +45,8 @@ def by_paper(run: Run) -> Run:
     if position is not None:
         longest = 2 * math.pi * 10_000 ** (1 - 2 / position.dim)
         position = replace(position, shortest=2 * math.pi, longest=longest, scale=1.0, tuning=0.0)
-    return replace(run, model=replace(model, beta_bias=0.0, initial="torch", position=position))
+    start = "branch" if any(map(has_thresholds, model.cells)) else "zero"
+    return replace(run, model=replace(model, beta_bias=0.0, initial="torch", position=position, start=start))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,11 @@ __all__ = ["LATER", "Decay", "Precision", "Run", "Schedule"]
 
 Precision = Literal["float32", "bfloat16"]
 
-LATER: dict[type, dict[str, Any]] = {MNIST: {"tail": "black"}, PositionConfig: {"held": False}}
+LATER: dict[type, dict[str, Any]] = {
+    MNIST: {"tail": "black"},
+    ModelConfig: {"start": "zero"},
+    PositionConfig: {"held": False},
+}
 """Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
 means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
 the field gets this value, so that identities last."""
