@@ -9,6 +9,7 @@ from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, defa
 from multistable_experiments.errors import exit_on_error
 
 if TYPE_CHECKING:
+    from multistable_experiments.paper.figures import PaperFigure
     from multistable_experiments.paper.store import Record
 
 __all__ = ["claims", "figure", "report", "reproduce"]
@@ -103,14 +104,19 @@ def figure(
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
         for each in FIGURES if name == "all" else [name]:
-            wanted = {recipe} if recipe else {"paper", "best"}
-            for own in [each for each in FIGURES[each].recipes if each in wanted] or [None]:
+            for own in recipes_of(FIGURES[each], recipe):
                 picture = FIGURES[each].draw(records, scale, own or "paper")
                 path = out / (f"{each}-{own}" if own else each)
                 for kind in ("svg", "png"):
                     with whole_file(path.with_suffix(f".{kind}")) as part:
                         picture.savefig(part, dpi=160, format=kind)
                 typer.echo(f"{path}.svg, .png")
+
+
+def recipes_of(figure: "PaperFigure", wanted: Recipe | None) -> list[Recipe | None]:
+    """The recipes by which a figure is drawn; one None for a figure that shows no trained models."""
+    chosen = (wanted,) if wanted else ("paper", "best")
+    return [recipe for recipe in figure.recipes if recipe in chosen] or [None]
 
 
 def claims(
