@@ -146,3 +146,67 @@ def test_repr_names_the_field_and_its_constants():
     assert repr(clocked) == "ClockedRNN(Linear(_linear, a=0.5), 3, 4, n_clock=(1, 2, 3, 4))"
     mru = MRU(simplified_brc(c=0.1), 4, 8, max_gain=3.0)
     assert repr(mru) == "MRU(Field(partial(_simplified_brc, 0.1)), 4, 8, max_gain=3.0)"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input_size": 0}, "input_size must be a positive integer, got 0"),
+        ({"hidden_size": -1}, "hidden_size must be a positive integer, got -1"),
+        ({"hidden_size": 2.5}, "hidden_size must be a positive integer, got 2.5"),
+        ({"num_layers": 0}, "num_layers must be a positive integer, got 0"),
+        ({"dropout": 1.5}, "dropout must be a probability between 0 and 1, got 1.5"),
+        ({"dropout": True}, "dropout must be a probability between 0 and 1, got True"),
+        ({"bias": "no"}, "bias must be True or False, got 'no'"),
+        ({"batch_first": 1}, "batch_first must be True or False, got 1"),
+        ({"bidirectional": None}, "bidirectional must be True or False, got None"),
+        ({"alpha_surr": -1.0}, "alpha_surr must not be negative, got -1.0"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else None,
+)
+def test_bmru_refuses_constructor_arguments(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        BMRU(**({"input_size": 3, "hidden_size": 5} | options))
+
+
+def test_bmru_refuses_reset_beside_packed_input():
+    packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(3, 3), torch.zeros(2, 3)])
+    with pytest.raises(ValueError, match="reset and lengths go with padded input"):
+        BMRU(3, 5)(packed, lengths=torch.tensor([3, 2]))
+
+
+def test_bmru_refuses_packed_input():
+    numbers = torch.nn.utils.rnn.pack_sequence([torch.zeros(3), torch.zeros(2)])
+    with pytest.raises(ValueError, match=r"input must be packed sequences \[T, 3\], got sequences \[T\]"):
+        BMRU(3, 5)(numbers)
+    unsorted = torch.nn.utils.rnn.pack_sequence([torch.zeros(2, 3), torch.zeros(3, 3)], enforce_sorted=False)
+    with pytest.raises(ValueError, match=r"hx must have shape \[1, 2, 5\] .*, got \[1, 1, 5\]"):
+        BMRU(3, 5)(unsorted, torch.zeros(1, 1, 5))
+
+
+def test_step_refuses():
+    rnn = BMRU(3, 5, num_layers=2)
+    with pytest.raises(ValueError, match=r"x must have shape \[B, 3\] or \[3\], got \[2, 4\]"):
+        rnn.step(torch.zeros(2, 4))
+    with pytest.raises(ValueError, match=r"state must have shape \[2, 4, 5\], got \[1, 4, 5\]"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(1, 4, 5))
+    with pytest.raises(TypeError, match=r"x must have the dtype of the weights, torch.float32, got torch.float64"):
+        rnn.step(torch.zeros(2, 3).double())
+    with pytest.raises(TypeError, match=r"state must be one tensor, got tuple"):
+        rnn.step(torch.zeros(4, 3), (torch.zeros(2, 4, 5),) * 2)
+    with pytest.raises(TypeError, match=r"state must be floating point, got torch.int64"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(2, 4, 5, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"state must be on cpu like the input, got meta"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(2, 4, 5, device="meta"))
+    with pytest.raises(RuntimeError, match="step needs a unidirectional BMRU"):
+        BMRU(3, 5, bidirectional=True).step(torch.zeros(2, 3))
+
+
+def test_layer_refuses_integers_and_takes_a_list_of_marks():
+    rnn = BMRU(3, 4, batch_first=True)
+    with pytest.raises(TypeError, match=r"input must be floating point, got torch\.int64"):
+        rnn(torch.ones(2, 5, 3, dtype=torch.int64))
+    assert rnn(torch.randn(1, 2, 3), reset=[[True, False]])[0].shape == (1, 2, 4)
+    assert rnn(torch.randn(2, 3), reset=[True, False])[0].shape == (2, 4)
+    with pytest.raises(ValueError, match="dropout must be a probability between 0 and 1, got 'a'"):
+        BMRU(3, 4, dropout="a")

@@ -1,5 +1,6 @@
 """``BMRU`` in the place of ``nn.GRU``, its initial thresholds, and its precision."""
 
+import inspect
 import itertools
 import math
 
@@ -307,3 +308,30 @@ def test_step_under_autocast_is_the_dtype_of_forward():
     assert output.dtype == state.dtype == expected.dtype == torch.bfloat16
     assert torch.equal(state, expected_n)
     assert torch.equal(output, expected[0])
+
+
+def test_bmru_cell_refuses():
+    with pytest.raises(ValueError, match="input_size must be a positive integer, got 0"):
+        BMRUCell(0, 5)
+    with pytest.raises(ValueError, match="alpha_surr must not be negative, got nan"):
+        BMRUCell(3, 5, alpha_surr=float("nan"))
+    cell = BMRUCell(3, 5)
+    with pytest.raises(TypeError, match=r"input must have the dtype of the weights, torch.float32, got torch.float16"):
+        cell(torch.zeros(2, 3).half())
+    with pytest.raises(ValueError, match=r"input must have shape \[B, 3\] or \[3\], got \[2, 4\]"):
+        cell(torch.zeros(2, 4))
+    with pytest.raises(ValueError, match=r"hx must have shape \[2, 5\], got \[2, 4\]"):
+        cell(torch.zeros(2, 3), torch.zeros(2, 4))
+    with pytest.raises(TypeError, match=r"hx must be one tensor, got list"):
+        cell(torch.zeros(2, 3), [0.0] * 5)
+    with pytest.raises(ValueError, match=r"input must be on meta like the weights, got cpu"):
+        BMRUCell(3, 5, device="meta")(torch.zeros(2, 3))
+
+
+def test_constructors_start_like_those_of_torch():
+    """``nn.GRU(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)``, positionally too."""
+    words = ["self", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
+    assert list(inspect.signature(BMRU.__init__).parameters)[:8] == words
+    rnn = BMRU(3, 5, 2, False, True, 0.1, True)
+    assert (rnn.num_layers, rnn.bias, rnn.batch_first, rnn.dropout, rnn.bidirectional) == (2, False, True, 0.1, True)
+    assert list(inspect.signature(BMRUCell.__init__).parameters)[:4] == ["self", "input_size", "hidden_size", "bias"]

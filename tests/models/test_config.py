@@ -63,3 +63,27 @@ def test_the_longest_wavelength_is_twice_the_length():
 @pytest.mark.parametrize(("cells", "expected"), [(("lru", "bmru"), True), (("hybrid",), True), (("lru", "gru"), False)])
 def test_has_bmru(cells, expected):
     assert dataclasses.replace(BASE, cells=cells).has_bmru == expected
+
+
+def test_tuning_needs_the_timesteps():
+    with pytest.raises(ValueError, match="PositionConfig needs T, the timesteps that BMRU units get"):
+        PositionConfig(longest=128.0)
+    assert PositionConfig(longest=128.0, tuning=0).longest_wavelength == PositionConfig(T=64).longest_wavelength
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"tuning": -1}, "tuning must not be negative, got -1"),
+        ({"scale": 0.0}, r"scale must be positive, got 0\.0"),
+        ({"T": 0, "longest": 17.0}, "T must be a positive integer, got 0"),
+    ],
+)
+def test_positions_that_no_unit_could_be_tuned_to_are_refused(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        PositionConfig(**{"T": 64} | numbers)
+
+
+def test_an_unknown_initialisation_is_refused():
+    with pytest.raises(ValueError, match="initial must be one of unit, torch, got 'zero'"):
+        ModelConfig(("bmru",), 1, 1, initial="zero")

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from multistable import BMRU
-from multistable.ops import BackendError, Choice, bmru_scan, cpu, dispatch, explain, portable
+from multistable.ops import BackendError, Choice, bmru_scan, cpu, dispatch, explain, latch_scan, linear_scan, portable
+from nasty import bmru_inputs
 
 x = torch.zeros(2, 3, 4)
 numba_is_missing = pytest.fixture(
@@ -102,3 +103,23 @@ def test_gpus_before_ampere_are_refused_with_a_reason(monkeypatch, capability, r
     reason = dispatch._REFUSALS["triton"](torch.device("cuda"), False)
     dispatch._is_old.cache_clear()
     assert (reason is not None and "8.0" in reason) == refused
+
+
+def test_unknown_backend():
+    message = r"backend must be 'auto' or one of .*'portable'.*, got 'cuda'"
+    x = bmru_inputs(torch.float32)
+    with pytest.raises(ValueError, match=message):
+        bmru_scan(**x, backend="cuda")
+    with pytest.raises(ValueError, match=message):
+        latch_scan(x["cand"] > 0, x["beta"], backend="cuda")
+    with pytest.raises(ValueError, match=message):
+        linear_scan(x["cand"], x["beta"], backend="cuda")
+    with pytest.raises(ValueError, match=message):
+        BMRU(3, 5, backend="cuda")
+    with pytest.raises(ValueError, match=r"backend must be 'auto' or one of .*, got \['cpu'\]"):
+        BMRU(3, 5, backend=["cpu"])
+
+
+def test_explain_refuses_what_is_no_tensor():
+    with pytest.raises(TypeError, match="x must be a tensor, got str"):
+        explain("cpu")

@@ -1,20 +1,15 @@
 """The operators of the GPU scans are associative: the interpreter scans in order and would not notice otherwise."""
 
-import os
-
 import pytest
 import torch
 
-if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
-    pytest.skip("no GPU; the interpreter runs in a process of its own", allow_module_level=True)
-
+from gpu_kernels import DEVICE  # first: it skips these tests where the kernels cannot run  # isort: skip
 import triton
 import triton.language as tl
 
 from multistable.ops.triton import latch, latch_grad, linear
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array")
-DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
 
 @triton.jit
