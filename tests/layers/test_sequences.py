@@ -1,4 +1,4 @@
-"""Padding, lengths and segments of a layer: in float64, where projections of another shape flip no gate."""
+"""Padding, lengths and segments of a layer, and bad input. In float64, where rounding flips no gate."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def close(actual, expected):
 
 
 def padded(xs, side, junk):
-    """[T, B, 3] with junk where there is no sequence."""
+    """``[T, B, 3]`` with junk in the padding."""
     x = torch.full((T, len(xs), 3), junk).double() + torch.randn(T, len(xs), 3).double()
     for i, sequence in enumerate(xs):
         where = slice(0, len(sequence)) if side == "right" else slice(T - len(sequence), T)
@@ -87,7 +87,7 @@ def test_right_padding_never_changes_a_gradient(bidirectional, junk):
 @every_direction
 @every_layout
 def test_segments_equal_separate_sequences(bidirectional, batch_first):
-    """Three sequences in a row, marked at their starts: outputs of each alone, h_n of the last."""
+    """Three concatenated sequences with resets at their starts: the outputs of each alone, and h_n of the last."""
     rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
     parts = [torch.randn(n, 2, 3).double() for n in (4, 1, 6)]
     reset = torch.zeros(11, 2, dtype=torch.bool)
@@ -123,7 +123,7 @@ def test_initial_state_enters_the_first_segment_forward_and_the_last_in_reverse(
 
 @every_direction
 def test_reset_and_lengths_together(bidirectional):
-    """Marks in the padding do not count."""
+    """Resets in the padding are ignored."""
     rnn = layer(bidirectional=bidirectional)
     x, lengths, reset = torch.randn(9, 2, 3).double(), torch.tensor([6, 9]), torch.zeros(9, 2, dtype=torch.bool)
     reset[4], reset[8] = True, True
@@ -198,12 +198,12 @@ def test_empty_batch(bidirectional, batch_first):
         ({"input": torch.zeros(7, 3), "lengths": torch.tensor([7])}, r"lengths needs batched input"),
     ],
 )
-def test_bmru_refuses_input(arguments, message):
+def test_bad_input_raises(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         BMRU(3, 5)(**({"input": torch.zeros(7, 2, 3)} | arguments))
 
 
-def test_bmru_refuses_a_nested_tensor():
+def test_a_nested_tensor_raises():
     nested = torch.nested.nested_tensor([torch.zeros(3, 3), torch.zeros(2, 3)], layout=torch.jagged)
     with pytest.raises(TypeError, match=r"input must be a padded tensor or a PackedSequence, got a nested tensor"):
         BMRU(3, 5)(nested)

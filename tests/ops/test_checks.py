@@ -13,7 +13,7 @@ from multistable.ops import bmru_layer, bmru_scan, latch_scan, linear_layer, lin
 from nasty import bmru_inputs, latch_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
-wrong_slopes = pytest.mark.parametrize(
+bad_slopes = pytest.mark.parametrize(
     ("alpha_surr", "wanted"),
     [(-1.0, "not be negative"), (math.nan, "not be negative"), (math.inf, "be finite"), ("steep", "be a number")],
 )
@@ -28,7 +28,7 @@ QUARTER = lambda x: x.to(torch.float8_e5m2)  # noqa: E731
 LIST = lambda x: x.tolist()  # noqa: E731
 SPARSE = lambda x: x.to_sparse()  # noqa: E731
 
-WRONG_BMRU = [
+BAD_BMRU = [
     ("cand", FLAT, r"cand must have shape \[B, T, N\], got \[255\]"),
     ("cand", INTEGER, r"cand must be floating point, got torch.int32"),
     ("cand", COMPLEX, r"cand must be floating point, got torch.complex64"),
@@ -53,7 +53,7 @@ WRONG_BMRU = [
     ("reset", INTEGER, r"reset must be boolean, got torch.int32"),
     ("reset", META, r"reset must be on cpu .*, got meta"),
 ]
-WRONG_LATCH = [
+BAD_LATCH = [
     ("write", LIST, r"write must be a tensor, got list"),
     ("value", LIST, r"value must be a tensor, got list"),
     ("write", SHORT, r"write must have shape \[3, 17, 5\] .*, got \[3, 16, 5\]"),
@@ -64,7 +64,7 @@ WRONG_LATCH = [
     ("h0", SHORT, r"h0 must have shape \[3, 5\]"),
     ("reset", SHORT, r"reset must have shape \[3, 17\]"),
 ]
-WRONG_LINEAR = [
+BAD_LINEAR = [
     ("a", lambda x: 0.5, r"a must be a tensor, got float"),
     ("b", LIST, r"b must be a tensor, got list"),
     ("a", SHORT, r"a must have shape \[3, 17, 5\] .*, got \[3, 16, 5\]"),
@@ -81,30 +81,30 @@ WRONG_LINEAR = [
 ]
 
 
-def wrong(cases):
+def bad_arguments(cases):
     ids = [f"{argument}-{message.partition(' must ')[2][:22]}-{i}" for i, (argument, _, message) in enumerate(cases)]
     return pytest.mark.parametrize(("argument", "spoil", "message"), cases, ids=ids)
 
 
 @every_backend
-@wrong(WRONG_BMRU)
-def test_bmru_scan_refuses(argument, spoil, message, backend):
+@bad_arguments(BAD_BMRU)
+def test_bad_arguments_of_bmru_scan_raise(argument, spoil, message, backend):
     inputs = bmru_inputs(torch.float32)
     with pytest.raises((ValueError, TypeError), match=message):
         bmru_scan(**(inputs | {argument: spoil(inputs[argument])}), backend=backend)
 
 
 @every_backend
-@wrong(WRONG_LATCH)
-def test_latch_scan_refuses(argument, spoil, message, backend):
+@bad_arguments(BAD_LATCH)
+def test_bad_arguments_of_latch_scan_raise(argument, spoil, message, backend):
     inputs = latch_inputs(torch.float32)
     with pytest.raises((ValueError, TypeError), match=message):
         latch_scan(**(inputs | {argument: spoil(inputs[argument])}), backend=backend)
 
 
 @every_backend
-@wrong(WRONG_LINEAR)
-def test_linear_scan_refuses(argument, spoil, message, backend):
+@bad_arguments(BAD_LINEAR)
+def test_bad_arguments_of_linear_scan_raise(argument, spoil, message, backend):
     x = bmru_inputs(torch.float32)
     inputs = {"a": x["cand"], "b": x["beta"], "h0": x["h0"], "reset": x["reset"]}
     with pytest.raises((ValueError, TypeError), match=message):
@@ -112,20 +112,20 @@ def test_linear_scan_refuses(argument, spoil, message, backend):
 
 
 @every_backend
-@wrong_slopes
-def test_bmru_scan_refuses_a_slope(alpha_surr, wanted, backend):
+@bad_slopes
+def test_bad_slopes_of_bmru_scan_raise(alpha_surr, wanted, backend):
     with pytest.raises((ValueError, TypeError), match=f"alpha_surr must {wanted}, got {alpha_surr!r}"):
         bmru_scan(**bmru_inputs(torch.float32), alpha_surr=alpha_surr, backend=backend)
 
 
 @pytest.mark.parametrize("make", [BMRU, BMRUCell, Hybrid, HysteresisMRU, partial(MRU, simplified_brc())])
-@wrong_slopes
-def test_cells_refuse_a_slope(make, alpha_surr, wanted):
+@bad_slopes
+def test_bad_slopes_of_layers_raise(make, alpha_surr, wanted):
     with pytest.raises((ValueError, TypeError), match=f"alpha_surr must {wanted}, got {alpha_surr!r}"):
         make(3, 4, alpha_surr=alpha_surr)
 
 
-def test_layer_operators_check_the_state():
+def test_layer_operators_check_h0_and_reset():
     options = {"reverse": False, "time_major": True, "backend": "cpu"}
     with pytest.raises(ValueError, match=r"h0 must have shape \[2, 4\]"):
         bmru_layer(torch.randn(5, 2, 8), torch.ones(4), torch.zeros(3, 4), alpha_surr=1.0, reset=None, **options)

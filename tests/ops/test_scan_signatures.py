@@ -1,4 +1,4 @@
-"""One signature, several modules: backends can be exchanged without a look at their code."""
+"""All backends have the signatures of ``ops/portable.py``, so that they are interchangeable."""
 
 import inspect
 

@@ -7,8 +7,11 @@ import pytest
 
 @pytest.fixture(params=["alone", "strands", "chunks"] + ["planned"] * (os.environ.get("TRITON_INTERPRET") != "1"))
 def cut(request, monkeypatch):
-    """How time is cut: as for this batch on this device, or in small tiles, so that small inputs have several of them:
-    by one warp alone, by two warps on neighbouring strands, or by many in chunks of some 4 steps (13 are three)."""
+    """How time is cut: as planned for this batch and device, or into tiles so small that small inputs have several.
+
+    The small tiles belong to one warp alone, to two warps on neighbouring strands, or to many warps in chunks of about
+    4 steps (13 steps are three chunks).
+    """
     from multistable.ops.triton import latch, latch_grad, launch, linear, linear_grad
 
     launch.launch_config.cache_clear()

@@ -1,4 +1,4 @@
-"""The GPU kernels of latch and BMRU scans (``ops/triton/latch.py``) against the definition, bit for bit."""
+"""The GPU kernels of latch and BMRU scans (``ops/triton/latch.py``, ``primitives.py``) against the definition, bit for bit."""
 
 from functools import partial
 
@@ -67,8 +67,8 @@ def test_bmru_layer(reverse, time_major, through, cut):
 
 
 def test_strides_of_time_beyond_31_bits(monkeypatch):
-    """Rows 2^29 numbers apart: four of them pass 2^31. Most of the 5 GiB are never touched."""
-    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # else all of them are
+    """Rows are 2^29 numbers apart, so that four of them exceed 2^31. Most of the 5 GiB are never touched."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # it would touch all of them
     T, apart = 6, 1 << 29
     rows = torch.empty((T - 1) * apart + 1, dtype=torch.float16, device=DEVICE).as_strided((1, T, 1), (1, apart, 1))
     write = torch.tensor([True, False, False, True, False, True], device=DEVICE).view(1, T, 1)

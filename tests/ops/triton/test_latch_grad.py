@@ -23,8 +23,8 @@ def test_bmru_scan_gradients(dtype, values, cut):
 
 
 @pytest.mark.parametrize("dtype", [pytest.param(torch.float16, marks=SLOW), torch.bfloat16], ids=str)
-def test_bmru_scan_gate_gets_nothing_for_writing_what_is_there(dtype, cut):
-    """``value - h_prev`` is zero, not the rounding of alpha, which must be the same in both."""
+def test_bmru_scan_gate_has_no_gradient_where_a_write_changes_nothing(dtype, cut):
+    """``value - h_prev`` is exactly zero: alpha must be rounded the same way in both."""
     cand = torch.ones(1, 5, 2, dtype=dtype, device=DEVICE)
     beta = torch.full_like(cand, 0.5).requires_grad_()
     h = bmru_scan(cand, beta, torch.tensor([1.001, -0.3], device=DEVICE), backend="triton")

@@ -13,18 +13,18 @@ pytestmark = IGNORED
 
 @pytest.mark.parametrize("cut", ["chunks"], indirect=True)
 @pytest.mark.parametrize("N", [1, pytest.param(3, marks=SLOW)])
-def test_more_chunks_than_one_round_of_carrying(cut, N):
-    """35 chunks, of which the states and gradients are carried over 32 at a time."""
+def test_more_chunks_than_one_round_carries(cut, N):
+    """35 chunks: states and gradients are carried across 32 of them at a time."""
     shape = (1, 140, N)
     assert_scan(bmru_scan, bmru_inputs(torch.float32, shape=shape))
-    held = bmru_inputs(torch.float64, "never_write", shape) | {"reset": None}  # gradients go all the way
+    held = bmru_inputs(torch.float64, "never_write", shape) | {"reset": None}  # gradients reach the first step
     assert_gradients(bmru_scan, held, ["cand", "beta", "alpha", "h0"])
     assert_gradients(linear_scan, linear_inputs(torch.float64, shape, constant=True), ["a", "b", "h0"])
 
 
 @pytest.mark.parametrize("limit", [99 << 10, 48 << 10, 16 << 10])
 def test_tiles_fit_the_shared_memory(monkeypatch, limit):
-    """Those of a batch so small that eight warps share its columns, with every number in float64."""
+    """For a batch so small that eight warps share its columns, all in float64."""
     monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
     monkeypatch.setattr(launch, "_shared_memory", lambda device: limit)
     for module in (latch, latch_grad, linear, linear_grad):

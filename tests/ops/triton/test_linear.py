@@ -48,4 +48,4 @@ def test_linear_scan_reset_ends_an_overflow(cut, of):
         inputs["a"][:, :8] = 1e20
     inputs["reset"][:, 9] = True
     found, expected = on_device(linear_scan, **inputs), linear_scan(**inputs, backend="reference")
-    assert_close(found[:, 9:], expected[:, 9:])  # before, an infinity may have become NaN: products overflow first
+    assert_close(found[:, 9:], expected[:, 9:])  # before, infinity may become NaN, because products overflow first

@@ -22,9 +22,9 @@ def test_linear_scan_gradients_in_half_precision(dtype, constant, cut):
 @pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
 @pytest.mark.parametrize("constant", [True, False], ids=["constant", "per_step"])
 def test_linear_scan_gradients_through_the_last_state(constant, reverse, cut):
-    """13 steps do not fill their last tile: the gradient of the last state has to pass what lies behind the end."""
+    """13 steps do not fill their last tile: the gradient of the last state has to pass the empty part."""
     inputs = linear_inputs(torch.float64, (2, 13, 3), constant)
-    turned = (lambda x: x.flip(1)) if reverse else (lambda x: x)
+    flip = (lambda x: x.flip(1)) if reverse else (lambda x: x)
     names = ["a", "b", "h0"]
 
     def last_state(a, b, h0, reset):
@@ -32,8 +32,8 @@ def test_linear_scan_gradients_through_the_last_state(constant, reverse, cut):
         return call("linear_scan", *tensors, False, reverse, "triton")[1].cpu()
 
     def definition(a, b, h0, reset):
-        a = a if constant else turned(a)
-        return linear_scan(a, turned(b), h0, reset=turned(reset), backend="reference")[:, -1]
+        a = a if constant else flip(a)
+        return linear_scan(a, flip(b), h0, reset=flip(reset), backend="reference")[:, -1]
 
     actual, expected = gradients(last_state, inputs, names), gradients(definition, inputs, names)
     for name in names:
