@@ -34,7 +34,7 @@ def test_compiles_as_one_graph():
 
 
 def test_layer_learns_to_hold_a_bit_with_the_surrogate_only():
-    """Recall the sign of the first of 20 inputs, the others being noise: the exact gradient cannot learn a threshold."""
+    """Recall the sign of the first of 20 inputs; the rest is noise. The exact gradient cannot learn a threshold."""
 
     def train(alpha_surr: float | None) -> float:
         torch.manual_seed(0)

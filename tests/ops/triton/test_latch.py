@@ -1,4 +1,4 @@
-"""The GPU kernels of latch and BMRU scans (``ops/triton/latch.py``, ``primitives.py``) against the definition, bit for bit."""
+"""GPU kernels of latch and BMRU scans (``ops/triton/latch.py``, ``primitives.py``) equal the reference bit for bit."""
 
 from functools import partial
 
