@@ -8,7 +8,7 @@ NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
 class Links(HTMLParser):
-    """Collects what a page could load and its identifiers; checks that its tags are paired."""
+    """Collect a page's identifiers and everything it could load; check that its tags are paired."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,5 +48,5 @@ def assert_self_contained(page: str) -> None:
     assert "@import" not in page
     assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= set(
         re.findall(r"(--[\w-]+):", page)
-    )  # no colour left undefined
+    )  # every colour is defined
     assert "{{" not in page

@@ -1,4 +1,4 @@
-"""Position encoding: the count of steps, its sinusoids, and both in an exported program."""
+"""Position encoding: counted steps, their sinusoids, and both in an exported program."""
 
 import math
 
@@ -18,12 +18,12 @@ def test_steps_are_counted_from_the_start_and_from_resets():
     assert count_steps(torch.tensor([5, 7]), 3, reset, device).tolist() == [[5, 0, 1], [7, 8, 9]]
 
 
-def test_a_reset_at_the_first_step_ends_a_carried_count():
+def test_a_reset_at_the_first_step_restarts_a_carried_count():
     reset = torch.tensor([[True, False, False]])
     assert count_steps(torch.tensor([5]), 3, reset, torch.device("cpu")).tolist() == [[0, 1, 2]]
 
 
-def test_encoding_is_its_equation_even_after_a_billion_steps():
+def test_encoding_matches_its_equation_after_a_billion_steps():
     encoding = PositionEncoding(16, 2.5, 2 * 784, 4.0)
     wavelengths = encoding.wavelengths()
     assert wavelengths[0].item() == pytest.approx(2.5)
@@ -37,7 +37,7 @@ def test_encoding_is_its_equation_even_after_a_billion_steps():
 
 
 @pytest.mark.parametrize("dim", [2, 6])
-def test_encoding_in_single_precision_is_that_in_double_rounded_once(dim):
+def test_float32_encoding_is_the_float64_one_rounded_once(dim):
     encoding, counts = PositionEncoding(dim, 2.5, 40.0, 4.0), torch.tensor([[0, 1], [7, 10**6 + 1]])
     assert encoding(counts, torch.float32).shape == (2, 2, dim)
     assert torch.equal(encoding(counts, torch.float32), encoding(counts, torch.float64).float())

@@ -1,14 +1,15 @@
-"""The commands that read results: a folder given by the user must exist, the default one need not."""
+"""Commands that read results: an explicit folder must exist, the default one need not. Exit codes of ``claims``."""
 
 from dataclasses import replace
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from multistable_experiments.cli import app
+from multistable_experiments.cli import app, paper
 from multistable_experiments.paper import claims, store
 from multistable_experiments.paper.experiments import EXPERIMENTS
-from paper_records import records
+from paper_records import changed_scores, records, save
 
 
 def call(*words):
@@ -29,7 +30,7 @@ def test_a_given_folder_must_exist(tmp_path, monkeypatch, words):
 
 
 def test_the_default_folder_may_be_missing(tmp_path, monkeypatch):
-    """A newcomer has no results yet, and a folder of results need not have those of every scale."""
+    """A new user has no results yet, and a folder of results need not cover every scale."""
     monkeypatch.setattr(claims, "CLAIMS", tuple(claim for claim in claims.CLAIMS if claim.trained))
     monkeypatch.chdir(tmp_path)
     done = call("claims")
@@ -40,7 +41,7 @@ def test_the_default_folder_may_be_missing(tmp_path, monkeypatch):
     assert call("claims", "--results", tmp_path, "--scale", "small").output == done.output
 
 
-def test_outdated_results_in_the_default_folder_are_named_and_left_out(tmp_path, monkeypatch):
+def test_outdated_results_in_the_default_folder_are_named_and_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "CLAIMS", tuple(claim for claim in claims.CLAIMS if claim.id == "copy-300-bmru"))
     monkeypatch.chdir(tmp_path)
     found = [record for record in records() if record.configuration == "bmru-T300"]
@@ -63,3 +64,28 @@ def test_help_names_every_figure_and_the_default_folder():
     text = " ".join(call("reproduce", "--help").output.replace("│", "").split())
     assert all(name in text for name in EXPERIMENTS)
     assert "experiments/results if that folder exists, else results" in text
+
+
+def test_strict_exits_with_1_on_a_broken_claim(tmp_path, capsys):
+    folder = save(tmp_path, records(figures=["copy-first"], **changed_scores(bmru_T300=0.2)))
+    with pytest.raises(typer.Exit) as leave:
+        paper.claims(folder, "paper", strict=True)
+    assert leave.value.exit_code == 1
+    paper.claims(folder, "paper", strict=False)
+    assert "27 claims: 3 held, 1 not held, 23 not measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seeds", [range(5), range(1)])
+def test_strict_accepts_held_provisional_and_missing_claims(tmp_path, seeds, capsys):
+    paper.claims(save(tmp_path, records(seeds, ["copy-first"])), "paper", strict=True)
+    assert ("4 held" if len(seeds) == 5 else "4 provisional") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["copy-first/bmru-T100-seed0.json", "theory.json"])
+def test_a_damaged_result_is_reported_in_one_line(tmp_path, name, capsys):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(typer.Exit) as leave:
+        paper.claims(tmp_path, "paper", strict=False)
+    assert leave.value.exit_code == 1
+    assert f"{name} is " in capsys.readouterr().err

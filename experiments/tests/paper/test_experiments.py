@@ -1,4 +1,4 @@
-"""The paper's experiments: names, parameters, order, and that stored results belong to them."""
+"""The paper's experiments: names, parameters, order, and stored results that belong to them."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_names_and_runs_are_unique(scale):
     assert {e.run.precision for e in experiments} == {"float32" if scale == "smoke" else "bfloat16"}
 
 
-def test_names_say_what_runs_are():
+def test_names_describe_their_runs():
     run = run_of("copy-first", "lru-T300-usual-decay")
     assert (run.model.cells, run.task.length, run.decay.reading, run.epochs) == (("lru", "lru"), 300, "usual", 100)
     run = run_of("permuted-mnist", "hybrid-3-blocks-black")
@@ -66,7 +66,7 @@ def test_positions_are_read_where_the_name_says(configuration, widths):
     assert [block.cell.input_size for block in model.blocks] == widths
 
 
-def test_a_run_of_two_figures_is_planned_once_with_the_tests_of_both():
+def test_a_run_in_two_figures_is_planned_once_with_the_tests_of_both():
     both = {e.configuration: e for e in plan(["copy-first", "generalisation"])}
     assert len(both) == 6
     found = {(test.length, test.noise) for test in both["bmru-T100"].tests}
@@ -90,8 +90,8 @@ def test_all_configurations_of_a_seed_come_before_the_next_and_costly_ones_last(
     assert set(full) == {"hard-1-block-256"}
 
 
-def test_small_is_an_hour_of_one_gpu():
-    """At 40 million timesteps per second for 2 blocks of 256 units that read in one direction (README)."""
+def test_scale_small_takes_an_hour_on_one_gpu():
+    """At 40 million timesteps per second for 2 unidirectional blocks of 256 units (README)."""
     work = 0
     for e in plan(scale="small"):
         task, model = e.run.task, e.run.model
@@ -109,13 +109,13 @@ def test_small_is_an_hour_of_one_gpu():
         ({"scale": "huge"}, "scale must be one of smoke, small, paper, got 'huge'"),
     ],
 )
-def test_unknown_names_are_refused(words, message):
+def test_unknown_names_raise(words, message):
     with pytest.raises(ValueError, match=message):
         plan(**words)
 
 
 def test_results_in_the_repository_are_recognised():
-    """By the hash of the run: a changed default must not change it."""
+    """By the run's hash, which a changed default must not change."""
     known = {e.run.id: e for e in plan(seeds=range(5))}
     records = store.load(RESULTS)
     assert len(records) >= 5

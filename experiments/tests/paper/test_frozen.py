@@ -20,9 +20,9 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 def digest(path: Path) -> str:
-    """A digest of what a result file holds, whatever its layout."""
+    """A digest of a result file's content, independent of its formatting."""
     values = json.loads(path.read_text())
-    values.pop("checksum", None)  # came later
+    values.pop("checksum", None)  # added later
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -50,7 +50,7 @@ def frozen_records() -> list[store.Record]:
 
 @pytest.mark.parametrize("claim", FROZEN["claims"])
 def test_trained_claim_keeps_numbers_and_verdict(claim):
-    """Measured on the frozen results alone, so that a new seed does not count."""
+    """Measured on the frozen results only, so that new seeds do not count."""
     records = frozen_records()
     [finding] = [each.measure(records) for each in CLAIMS if each.id == claim]
     assert [finding.words, finding.measured, finding.evidence] == FROZEN["claims"][claim]

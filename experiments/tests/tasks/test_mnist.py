@@ -1,4 +1,4 @@
-"""MNIST: files plain and gzipped, damage is named, downloads are checked, pixels become the paper's inputs."""
+"""MNIST: plain and gzipped files, errors for damage, checked downloads, and the paper's inputs."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ NAME = "t10k-images-idx3-ubyte"
 
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
-    """A data folder with 40 training and 10 test images, and checksums to match."""
+    """A data folder with 40 training and 10 test images and matching checksums."""
     monkeypatch.setattr(mnist, "FILES", write_mnist(tmp_path))
     monkeypatch.setattr(mnist, "MIRRORS", ())
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
@@ -49,7 +49,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
-def test_damaged_file_is_named(small_mnist, kind, packed):
+def test_damaged_file_raises(small_mnist, kind, packed):
     path = small_mnist / "mnist" / f"{NAME}.gz"
     content = DAMAGE[kind](gzip.decompress(path.read_bytes()))
     path.unlink()
@@ -61,7 +61,7 @@ def test_damaged_file_is_named(small_mnist, kind, packed):
 
 
 @pytest.mark.parametrize("cut", [3, 20, -4])
-def test_truncated_gzip_is_named(small_mnist, cut):
+def test_truncated_gzip_raises(small_mnist, cut):
     path = small_mnist / "mnist" / f"{NAME}.gz"
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(mnist.DataError, match=rf"{NAME}\.gz is damaged: not a whole gzip file"):
@@ -70,7 +70,7 @@ def test_truncated_gzip_is_named(small_mnist, cut):
 
 @pytest.fixture
 def server(tmp_path):
-    """Serve a folder on this machine; yields the folder and its address."""
+    """Serve a local folder; yield the folder and its address."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *words):
@@ -86,7 +86,7 @@ def server(tmp_path):
         thread.join()
 
 
-def test_download_takes_the_first_good_mirror(small_mnist, server, monkeypatch):
+def test_download_uses_the_first_good_mirror(small_mnist, server, monkeypatch):
     folder, address = server
     path = small_mnist / "mnist" / f"{NAME}.gz"
     packed, expected = path.read_bytes(), mnist.load("test")[0]
@@ -178,7 +178,7 @@ def test_split_is_90_10_without_overlap(small_mnist):
 
 
 def test_the_permutation_never_changes():
-    """It is part of the task: another one would make results incomparable."""
+    """It is part of the task: with another one, results would not be comparable."""
     order = mnist.permutation()
     assert sorted(order.tolist()) == list(range(784))
     assert hashlib.sha256(str(order.tolist()).encode()).hexdigest()[:16] == "b6023378b7126662"

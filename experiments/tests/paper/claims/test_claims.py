@@ -1,4 +1,4 @@
-"""All claims together: those on theory come from ``theory.json``, those on trained models from the records of runs."""
+"""All claims together: theory claims come from ``theory.json``, claims on trained models from records of runs."""
 
 import subprocess
 import sys
@@ -18,26 +18,26 @@ def test_claims_are_in_the_order_of_the_chapters():
     assert tuple(dict.fromkeys(claim.chapter for claim in findings)) == CHAPTERS
 
 
-def test_every_claim_says_where_and_how():
+def test_every_claim_states_where_and_how():
     for claim in measure([], RESULTS):
         assert claim.where.startswith(("sec.", "app.", "abstract"))
         assert claim.how
         assert not claim.sentence.endswith(".")
 
 
-def test_theory_is_absent_without_its_file(tmp_path):
+def test_without_its_file_there_are_no_theory_claims(tmp_path):
     assert read_theory(tmp_path) == {}
     assert list(measure([], tmp_path)) == list(CLAIMS)
 
 
-def test_an_edited_theory_file_is_refused(tmp_path):
+def test_an_edited_theory_file_raises(tmp_path):
     text = (RESULTS / "theory.json").read_text()
     (tmp_path / "theory.json").write_text(text.replace('"held": true', '"held": false', 1))
     with pytest.raises(DamagedFileError, match=r"theory.json is corrupt or was edited"):
         read_theory(tmp_path)
 
 
-def test_claims_and_report_need_no_typer():
+def test_claims_and_report_work_without_typer():
     code = (
         "import sys; sys.modules['typer'] = None;"
         "import multistable_experiments.paper.claims.table, multistable_experiments.paper.report;"

@@ -1,4 +1,4 @@
-"""Claims on permuted MNIST: equality has two sides, the note on precision and the fact behind it."""
+"""Claims on permuted MNIST: equality is two-sided; the note on precision, and the fact behind it."""
 
 from dataclasses import replace
 
@@ -16,26 +16,26 @@ TRAINED = {claim.id: claim for claim in CLAIMS}
 
 
 @pytest.fixture(scope="module")
-def whole() -> list[Record]:
+def all_records() -> list[Record]:
     return records()
 
 
-def test_a_hybrid_worse_than_lru_is_not_its_equal():
+def test_a_hybrid_worse_than_the_lru_does_not_equal_it():
     worse = records(figures=["permuted-mnist"], **changed_scores(hybrid_3_blocks=95))
     assert TRAINED["mnist-hybrid-equals-lru"].measure(worse).verdict == "not held"
 
 
-def test_the_precision_is_noted_where_a_fading_state_depends_on_it(whole):
-    said = {id for id, claim in TRAINED.items() if "in bfloat16" in claim.measure(whole).note}
-    assert said == {
+def test_the_precision_is_noted_where_a_fading_state_depends_on_it(all_records):
+    noted = {id for id, claim in TRAINED.items() if "in bfloat16" in claim.measure(all_records).note}
+    assert noted == {
         "mnist-bmru-maintains", "mnist-most-when-shallow", "mnist-lru-needs-depth", "mnist-hybrid-above-lru",
     }  # fmt: skip
-    wide = [replace(record, run=replace(record.run, precision="float32")) for record in whole]
-    assert all("bfloat16" not in TRAINED[id].measure(wide).note for id in said)
+    wide = [replace(record, run=replace(record.run, precision="float32")) for record in all_records]
+    assert all("bfloat16" not in TRAINED[id].measure(wide).note for id in noted)
 
 
-def test_behind_black_pixels_an_lru_starts_below_rounding():
-    """What that note says: how far outputs are moved by the image, and by the precision."""
+def test_after_black_pixels_an_lru_starts_below_rounding():
+    """The fact behind the note: how much the image changes the outputs, and how much the precision does."""
     [run] = [e.run for e in plan(["permuted-mnist"], "paper") if e.configuration == "lru-2-blocks-black"]
     assert run.precision == "bfloat16"
     torch.manual_seed(0)

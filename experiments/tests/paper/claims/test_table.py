@@ -1,4 +1,4 @@
-"""The table of claims as Markdown; the terminal's is tested with its command."""
+"""The table of claims in Markdown; the terminal's is tested with its command."""
 
 from multistable_experiments.paper.claims import CLAIMS, Finding
 from multistable_experiments.paper.claims.table import counts, markdown

@@ -1,4 +1,4 @@
-"""Figures of theory: what is drawn are the numbers of the theory."""
+"""Figures of theory show the numbers of the theory."""
 
 import pytest
 import torch
@@ -112,6 +112,6 @@ def test_the_command_writes_a_picture(tmp_path):
     assert_drawn(tmp_path / "brc_hysteresis.png", draw("brc_hysteresis"))
 
 
-def test_an_unknown_figure_is_refused(tmp_path):
+def test_an_unknown_figure_raises(tmp_path):
     with pytest.raises(typer.BadParameter, match="name must be 'all' or one of"):
         figure("nothing", tmp_path)

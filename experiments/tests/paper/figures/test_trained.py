@@ -1,4 +1,4 @@
-"""Figures of trained models, from complete, partial and absent results: marks are at the numbers."""
+"""Figures of trained models from complete, partial and missing results show the right numbers."""
 
 import math
 from dataclasses import replace
@@ -45,18 +45,18 @@ def test_partial_results_are_drawn_and_the_rest_is_named(name):
 def test_other_scales_have_figures_too(name, scale):
     found = [make(e, scores=dict.fromkeys([e.configuration], 0.5)) for e in EXPERIMENTS[name](scale, 0)]
     words = texts(FIGURES[name].draw(found, scale))
-    assert "one seed" in words or name == "generalisation"  # whose lengths are others at scale smoke
+    assert "one seed" in words or name == "generalisation"  # its lengths differ at scale smoke
 
 
-def test_bars_of_mnist_are_as_high_as_the_accuracies():
+def test_mnist_bars_show_the_accuracies():
     picture = FIGURES["permuted-mnist"].draw(records(), "paper")
     two_blocks = [bar.get_height() for bar in picture.axes[0].patches]
     cells = [f"{cell}-2-blocks{black}" for cell in ("bmru", "lru", "hybrid") for black in ("", "-black")]
     assert two_blocks == pytest.approx([SCORES[name] for name in cells])
 
 
-def test_bars_go_from_the_least_to_the_greatest():
-    """Also where a standard deviation would go below zero, which a logarithmic axis does not have."""
+def test_error_bars_span_minimum_to_maximum():
+    """Also where a standard deviation would reach below zero, which a logarithmic axis cannot show."""
     learned = records([3], ["copy-first"], scores=SCORES | {"lru-T300": 2e-4})
     picture = FIGURES["copy-first"].draw(records([2], ["copy-first"]) + learned, "paper")
     [(bottom, top)] = picture.axes[0].collections[6].get_segments()
@@ -69,7 +69,7 @@ def test_the_note_says_how_many_seeds_there_are():
     assert "mean and range over 1 to 3 seeds" in texts(FIGURES["copy-first"].draw(some, "paper"))
 
 
-def test_marks_of_copy_first_are_last_and_best_epoch():
+def test_copy_first_shows_last_and_best_epoch():
     picture = FIGURES["copy-first"].draw(records(best={"lru-T300": 0.0066}), "paper")
     marks = [line.get_ydata()[0] for line in picture.axes[0].lines if line.get_marker() == "o"]
     lru_300 = 2 * list(SCORES)[:5].index("lru-T300")
@@ -86,8 +86,8 @@ def test_the_command_writes_files_for_partial_results(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["generalisation", "permuted-mnist", "pathfinder"])
-def test_no_two_names_overlap(name):
-    """All four curves of a Pathfinder panel have the same numbers here, so their names start at one place."""
+def test_no_two_labels_overlap(name):
+    """All four curves of a Pathfinder panel have the same numbers here, so their labels start at one place."""
     picture = FIGURES[name].draw(records(), "paper")
     picture.draw_without_rendering()
     boxes = {words: words.get_window_extent() for words in picture.findobj(Annotation)}
@@ -106,7 +106,7 @@ def diverged(record, value):
 
 @pytest.mark.parametrize("spoil", [failed, lambda r: diverged(r, math.nan), lambda r: diverged(r, math.inf)])
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_runs_that_failed_are_named_and_not_called_missing(name, spoil):
+def test_failed_runs_are_named_and_not_called_missing(name, spoil):
     """One seed of all configurations, and all seeds of some."""
     some = [spoil(r) if r.run.seed == 1 or r.configuration.startswith(("lru", "easy")) else r for r in records([0, 1])]
     picture = FIGURES[name].draw(some, "paper")
@@ -121,7 +121,7 @@ def test_runs_that_failed_are_named_and_not_called_missing(name, spoil):
 
 @pytest.mark.parametrize("name", ["copy-first", "generalisation"])
 def test_the_error_of_always_answering_0_is_on_the_axis(name):
-    """As the caption says, also where all models are better."""
+    """As the caption says, even where all models are better."""
     good = [r for r in records([0]) if r.configuration in ("bmru-T100", "bmru-T300")]
     for axis in FIGURES[name].draw(good, "paper").axes:
         assert axis.get_ylim()[0] < 1 <= axis.get_ylim()[1]

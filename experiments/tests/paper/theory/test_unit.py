@@ -34,7 +34,7 @@ def writes_always(patch: Patch) -> None:
 
 
 def fading_gradient(patch: Patch) -> None:
-    """The right states, with gradients that lose a hundredth at every step."""
+    """Correct states with gradients that lose a hundredth at every step."""
     plain = ops.bmru_scan
 
     def broken(cand, *args, **options):
@@ -64,7 +64,7 @@ def sign_like_heaviside(patch: Patch) -> None:
 # --- the claims -------------------------------------------------------------------------------------------------------
 
 POINTS = torch.arange(-300, 301).double() / 100
-"""Where surrogates are looked at: -3 to 3, 0 among them."""
+"""Points at which surrogates are evaluated: -3 to 3, including 0."""
 
 
 # --- section 4.1: the approximation -----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_approximation_keeps_quality() -> Finding:
         exact = hysteresis.hysteresis_scan(x, beta, h0)
         flat = ops.bmru_scan(x, beta, torch.ones(401).double(), h0)
         signs[start] = exact.sign(), flat.sign()
-    between = (x.abs() >= x_c) & (x.abs() < 1.5)  # where the folds of the two differ
+    between = (x.abs() >= x_c) & (x.abs() < 1.5)  # where their folds differ
     unequal = sum(int(((exact != flat) & ~between).sum()) for exact, flat in signs.values())
     (exact_low, flat_low), (exact_high, flat_high) = signs[-1.0], signs[1.0]
     free = int(((flat_low != flat_high) & (x.abs() >= 1.5)).sum() + ((flat_low == flat_high) & (x.abs() < 1.5)).sum())
@@ -312,7 +312,7 @@ def held_bit() -> Finding:
 
 
 @pytest.mark.parametrize(("layer", "place"), [("BMRU", 0), ("LRU", 0), ("LRU", 1), ("LRU", 3)])
-def test_held_bit_fails_with_an_error_that_is_nan(layer, place, monkeypatch):
+def test_held_bit_fails_if_an_error_is_nan(layer, place, monkeypatch):
     errors = {"BMRU": [0.001] * 4, "LRU": [0.001, 0.01, 0.9, 1.0]}
     monkeypatch.setattr(simulations, "hold_one_bit", lambda lengths: SimpleNamespace(errors=errors))
     assert held_bit().held
