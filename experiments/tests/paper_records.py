@@ -76,13 +76,13 @@ def make(
         tests.append(found)
     history = {"epoch": [1, run.epochs], "train_loss": [1.0, 0.1], "valid_loss": [1.0, 0.1]}
     return Record(
-        experiment.configuration, "paper", run, 1000, metrics, history, 12.0, 1e6, MACHINE, tests=tests
+        experiment.configuration, "full", run, 1000, metrics, history, 12.0, 1e6, MACHINE, tests=tests
     )  # fmt: skip
 
 
 @cache
 def planned(seeds: tuple[int, ...], figures: tuple[str, ...] | None) -> list[Experiment]:
-    return plan(figures, "paper", seeds)
+    return plan(figures, "full", seeds, ("tuned",))
 
 
 def records(seeds: Iterable[int] = range(5), figures: Iterable[str] | None = None, **changes: Any) -> list[Record]:

@@ -69,15 +69,15 @@ def test_help_names_every_figure_and_the_default_folder():
 def test_strict_exits_with_1_on_a_broken_claim(tmp_path, capsys):
     folder = save(tmp_path, records(figures=["copy-first"], **changed_scores(bmru_T300=0.2)))
     with pytest.raises(typer.Exit) as leave:
-        paper.claims(folder, "paper", strict=True)
+        paper.claims(folder, "full", recipe="tuned", strict=True)
     assert leave.value.exit_code == 1
-    paper.claims(folder, "paper", strict=False)
+    paper.claims(folder, "full", recipe="tuned", strict=False)
     assert "27 claims: 3 held, 1 not held, 23 not measured" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("seeds", [range(5), range(1)])
 def test_strict_accepts_held_provisional_and_missing_claims(tmp_path, seeds, capsys):
-    paper.claims(save(tmp_path, records(seeds, ["copy-first"])), "paper", strict=True)
+    paper.claims(save(tmp_path, records(seeds, ["copy-first"])), "full", recipe="tuned", strict=True)
     assert ("4 held" if len(seeds) == 5 else "4 provisional") in capsys.readouterr().out
 
 
@@ -86,6 +86,6 @@ def test_a_damaged_result_is_reported_in_one_line(tmp_path, name, capsys):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("{}")
     with pytest.raises(typer.Exit) as leave:
-        paper.claims(tmp_path, "paper", strict=False)
+        paper.claims(tmp_path, "full", recipe="tuned", strict=False)
     assert leave.value.exit_code == 1
     assert f"{name} is " in capsys.readouterr().err

@@ -9,12 +9,12 @@ from multistable_experiments.paper.settings import NOISES, SCALES
 from paper_records import RESULTS
 
 
-def configurations(figure, scale="paper"):
-    return [experiment.configuration for experiment in EXPERIMENTS[figure](scale, 0)]
+def configurations(figure, scale="full"):
+    return [experiment.configuration for experiment in EXPERIMENTS[figure](scale, 0, "tuned")]
 
 
 def run_of(figure, configuration):
-    [found] = [e for e in EXPERIMENTS[figure]("paper", 0) if e.configuration == configuration]
+    [found] = [e for e in EXPERIMENTS[figure]("full", 0, "tuned") if e.configuration == configuration]
     return found.run
 
 
@@ -67,14 +67,14 @@ def test_positions_are_read_where_the_name_says(configuration, widths):
 
 
 def test_a_run_in_two_figures_is_planned_once_with_the_tests_of_both():
-    both = {e.configuration: e for e in plan(["copy-first", "generalisation"])}
+    both = {e.configuration: e for e in plan(["copy-first", "generalisation"], recipes=["tuned"], seeds=(0,))}
     assert len(both) == 6
     found = {(test.length, test.noise) for test in both["bmru-T100"].tests}
     assert found == {(10**k, noise) for k in (2, 3, 4, 5) for noise in NOISES}
     assert {test.samples for test in both["bmru-T100"].tests} == {6_000}
     assert both["bmru-T300"].tests == ()
     assert both["lru-T100"].tests == both["bmru-T100"].tests
-    swapped = {e.configuration: e for e in plan(["generalisation", "copy-first"])}
+    swapped = {e.configuration: e for e in plan(["generalisation", "copy-first"], recipes=["tuned"], seeds=(0,))}
     assert {name: set(e.tests) for name, e in swapped.items()} == {name: set(e.tests) for name, e in both.items()}
 
 

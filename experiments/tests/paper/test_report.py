@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     found = store.load(save(tmp_path_factory.mktemp("results"), found))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "FIGURES", FAST)
-        return report.make(found, measure(found, RESULTS), "paper")
+        return report.make(found, measure_all(found, RESULTS, ("tuned",)), "full")
 
 
 def test_page_is_self_contained_and_well_formed(page: str) -> None:

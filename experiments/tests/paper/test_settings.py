@@ -1,4 +1,4 @@
-"""``--scale paper`` matches each row of the paper's tables of training parameters, by name."""
+"""``--scale full`` matches each row of the paper's tables of training parameters, by name."""
 
 import math
 
@@ -15,7 +15,7 @@ from multistable_experiments.tasks.pathfinder.task import split_rows as paper_sp
 
 
 def paper_run(task, cells=("bmru", "bmru"), **settings):
-    return make_run(adjust(preset(task, "paper"), {}, settings, None), cells)
+    return make_run(adjust(preset(task, "full"), {}, settings, None), cells)
 
 
 def learning_rates(run):
@@ -85,7 +85,7 @@ def test_row(table, task, row):
 def planned(figure):
     """The runs behind a figure, without the variants that are not in the paper."""
     variants = ("decay", "variance", "no-positions", "untuned", "lru-2-blocks-positions", "10-epochs")
-    return [e.run for e in EXPERIMENTS[figure]("paper", 0) if not e.configuration.endswith(variants)]
+    return [e.run for e in EXPERIMENTS[figure]("full", 0, "tuned") if not e.configuration.endswith(variants)]
 
 
 PATHFINDER_ROWS = {
@@ -162,5 +162,5 @@ def test_initial_thresholds_are_high(cells, beta_bias):
 
 def test_simple_benchmark_has_one_unit():
     """Caption of fig:stationary_memory: one layer of one unit."""
-    run = make_run(preset("hold-bit", "paper"), ("bmru",))
+    run = make_run(preset("hold-bit", "full"), ("bmru",))
     assert (len(run.model.cells), run.model.d_state) == (1, 1)

@@ -31,14 +31,14 @@ def result(epochs=100, best=64):
 
 
 def record(**changes):
-    return replace(store.summarise(Experiment("bmru-T8", RUN), "paper", result(), TESTS), **changes)
+    return replace(store.summarise(Experiment("bmru-T8", RUN), "full", result(), TESTS), **changes)
 
 
-@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize("scale", ["full", "small"])
 def test_records_round_trip(tmp_path, scale):
     kept = record(scale=scale)
     path = store.write(tmp_path, kept)
-    folder = tmp_path if scale == "paper" else tmp_path / "small"
+    folder = tmp_path if scale == "full" else tmp_path / "small"
     assert path == folder / "copy-first" / "bmru-T8-seed0.json"
     assert store.read(path) == kept
     assert store.load(tmp_path, scale) == [kept]
@@ -60,21 +60,21 @@ def test_histories_are_thinned_but_keep_the_best_and_the_last_epoch():
     assert len(history["epoch"]) <= 52
     at = history["epoch"].index(64)
     assert (history["train_loss"][at], history["valid_loss"][at]) == (0.01562, 0.03125)
-    assert store.summarise(Experiment("a", RUN), "paper", result(50, 7), []).history["epoch"] == list(range(1, 51))
+    assert store.summarise(Experiment("a", RUN), "full", result(50, 7), []).history["epoch"] == list(range(1, 51))
 
 
 def test_a_metric_that_is_not_the_loss_is_kept():
     values = result()
     for epoch in values["history"]:
         epoch["valid_mse"] = 0.25
-    history = store.summarise(Experiment("a", RUN), "paper", values, []).history
+    history = store.summarise(Experiment("a", RUN), "full", values, []).history
     assert set(history["valid_mse"]) == {0.25}
 
 
 def test_one_slow_epoch_does_not_change_the_speed():
     values = result()
     values["history"][0]["timesteps_per_second"] = 1
-    assert store.summarise(Experiment("a", RUN), "paper", values, []).timesteps_per_second == 1050.5
+    assert store.summarise(Experiment("a", RUN), "full", values, []).timesteps_per_second == 1050.5
 
 
 def test_a_record_knows_what_is_missing():
@@ -158,7 +158,7 @@ def test_a_result_in_the_folder_of_another_scale_raises(tmp_path):
 
 
 def test_results_of_other_settings_are_outdated():
-    now, *_ = plan(["copy-first"], "paper", [7])
+    now, *_ = plan(["copy-first"], "full", [7], ("tuned",))
     current = record(configuration=now.configuration, run=now.run)
     old = replace(current, run=replace(now.run, batch_size=now.run.batch_size // 2))
     unknown = record(configuration="of-somebody-else")

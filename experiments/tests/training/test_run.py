@@ -44,9 +44,9 @@ def test_the_hash_depends_on_every_part():
 @pytest.mark.parametrize(
     ("key", "cells", "name"),
     [
-        (("copy-first", "paper"), ("bmru", "bmru"), "ae91b4b2ed86"),
-        (("mnist", "paper"), ("bmru", "lru"), "44e2a3f1f93c"),
-        (("pathfinder", "paper"), ("bmru",), "fe3e8eaa5597"),
+        (("copy-first", "full"), ("bmru", "bmru"), "ae91b4b2ed86"),
+        (("mnist", "full"), ("bmru", "lru"), "44e2a3f1f93c"),
+        (("pathfinder", "full"), ("bmru",), "fe3e8eaa5597"),
     ],
 )
 def test_runs_keep_their_hashes(key, cells, name):
@@ -89,7 +89,7 @@ def test_a_later_field_keeps_the_identity_of_earlier_runs(monkeypatch):
 )
 def test_every_part_of_a_run_can_get_a_later_field(monkeypatch, kind, field, path):
     """As if this field had been added later, with its present value in all earlier runs."""
-    run = make_run(PRESETS["mnist", "paper"], ("bmru", "lru"))
+    run = make_run(PRESETS["mnist", "full"], ("bmru", "lru"))
     stored = run.to_dict()
     part = stored
     for name in path:
@@ -106,7 +106,7 @@ def test_every_part_of_a_run_can_get_a_later_field(monkeypatch, kind, field, pat
 
 
 def test_positions_everywhere_are_another_run():
-    run = make_run(PRESETS["mnist", "paper"], ("lru",))
+    run = make_run(PRESETS["mnist", "full"], ("lru",))
     everywhere = replace(run.model, position=replace(run.model.position, everywhere=True))
     assert replace(run, model=everywhere).id != run.id
 

@@ -71,7 +71,19 @@ class Choice:
     beta_bias: float = 0.0
 
 
-BEST: dict[tuple[str, str], Choice] = {}
+BEST: dict[tuple[str, str], Choice] = {
+    ("mnist", "bmru"): Choice(
+        peak=0.0015142215795752936, dropout=0.1, decay=0.11327154875902633, bmru_decay=0.00029265151449201556, scale=1.0
+    ),
+    ("mnist", "lru"): Choice(
+        peak=0.0004893395084845614,
+        decay=0.004081606182812031,
+        r_min=0.9992038878011277,
+        r_max=0.9999411214925206,
+        everywhere=True,
+        scale=1.0,
+    ),
+}
 """Task and layer -> the choice of its search, ``results/search/<task>-<layer>.json``."""
 BEST_EPOCHS = {"copy-first": 100, "mnist": 30, "pathfinder": 100}
 

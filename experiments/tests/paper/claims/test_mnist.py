@@ -36,7 +36,9 @@ def test_the_precision_is_noted_where_a_fading_state_depends_on_it(all_records):
 
 def test_after_black_pixels_an_lru_starts_below_rounding():
     """The fact behind the note: how much the image changes the outputs, and how much the precision does."""
-    [run] = [e.run for e in plan(["permuted-mnist"], "paper") if e.configuration == "lru-2-blocks-black"]
+    [run] = [
+        e.run for e in plan(["permuted-mnist"], "full", (0,), ("tuned",)) if e.configuration == "lru-2-blocks-black"
+    ]
     assert run.precision == "bfloat16"
     torch.manual_seed(0)
     model = build_model(run.model)

@@ -13,7 +13,7 @@ from multistable_experiments.paper.simulations import HeldBit
 
 
 def draw(name):
-    return FIGURES[name].draw([], "paper")
+    return FIGURES[name].draw([], "full")
 
 
 def y_of(line):

@@ -18,7 +18,7 @@ PANELS = {"copy-first": 1, "generalisation": 2, "permuted-mnist": 2, "pathfinder
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_without_results_a_figure_says_so(name):
-    picture = FIGURES[name].draw([], "paper")
+    picture = FIGURES[name].draw([], "full", "tuned")
     assert texts(picture).count("no result yet") == len(picture.axes) == PANELS[name]
     assert any(words.startswith("not computed yet: ") for words in texts(picture))
 
@@ -26,7 +26,7 @@ def test_without_results_a_figure_says_so(name):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_with_all_results_nothing_is_missing(name, seeds):
-    words = texts(FIGURES[name].draw(records(range(seeds)), "paper"))
+    words = texts(FIGURES[name].draw(records(range(seeds)), "full", "tuned"))
     assert ("one seed" if seeds == 1 else "mean and range over 5 seeds") in words
     assert "no result yet" not in words
 
@@ -36,7 +36,7 @@ def test_partial_results_are_drawn_and_the_rest_is_named(name):
     found = [
         record for record in records([0]) if "lru" not in record.configuration and "easy" not in record.configuration
     ]
-    words = texts(FIGURES[name].draw(found, "paper"))
+    words = texts(FIGURES[name].draw(found, "full", "tuned"))
     assert any("one seed; not computed yet: " in each for each in words)
 
 
@@ -49,7 +49,7 @@ def test_other_scales_have_figures_too(name, scale):
 
 
 def test_mnist_bars_show_the_accuracies():
-    picture = FIGURES["permuted-mnist"].draw(records(), "paper")
+    picture = FIGURES["permuted-mnist"].draw(records(), "full", "tuned")
     two_blocks = [bar.get_height() for bar in picture.axes[0].patches]
     cells = [f"{cell}-2-blocks{black}" for cell in ("bmru", "lru", "hybrid") for black in ("", "-black")]
     assert two_blocks == pytest.approx([SCORES[name] for name in cells])
@@ -58,7 +58,7 @@ def test_mnist_bars_show_the_accuracies():
 def test_error_bars_span_minimum_to_maximum():
     """Also where a standard deviation would reach below zero, which a logarithmic axis cannot show."""
     learned = records([3], ["copy-first"], scores=SCORES | {"lru-T300": 2e-4})
-    picture = FIGURES["copy-first"].draw(records([2], ["copy-first"]) + learned, "paper")
+    picture = FIGURES["copy-first"].draw(records([2], ["copy-first"]) + learned, "full", "tuned")
     [(bottom, top)] = picture.axes[0].collections[6].get_segments()
     assert (bottom[1], top[1]) == pytest.approx((2.002e-4, 1.0))
     assert "mean and range over 2 seeds" in texts(picture)
@@ -66,11 +66,11 @@ def test_error_bars_span_minimum_to_maximum():
 
 def test_the_note_says_how_many_seeds_there_are():
     some = [r for r in records([0, 1, 2], ["copy-first"]) if r.configuration == "lru-T100" or r.run.seed == 0]
-    assert "mean and range over 1 to 3 seeds" in texts(FIGURES["copy-first"].draw(some, "paper"))
+    assert "mean and range over 1 to 3 seeds" in texts(FIGURES["copy-first"].draw(some, "full", "tuned"))
 
 
 def test_copy_first_shows_last_and_best_epoch():
-    picture = FIGURES["copy-first"].draw(records(best={"lru-T300": 0.0066}), "paper")
+    picture = FIGURES["copy-first"].draw(records(best={"lru-T300": 0.0066}), "full", "tuned")
     marks = [line.get_ydata()[0] for line in picture.axes[0].lines if line.get_marker() == "o"]
     lru_300 = 2 * list(SCORES)[:5].index("lru-T300")
     assert marks[lru_300 : lru_300 + 2] == pytest.approx([1.0, 0.0066])
@@ -80,15 +80,15 @@ def test_the_command_writes_files_for_partial_results(tmp_path):
     some = records([0], ["copy-first"])
     save(tmp_path / "results", some)
     for name in ("copy-first", "pathfinder"):
-        figure(name, tmp_path, tmp_path / "results", "paper")
+        figure(name, tmp_path, tmp_path / "results", "full", "tuned")
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()[:1000]
-        assert_drawn(tmp_path / f"{name}.png", FIGURES[name].draw(some, "paper"))
+        assert_drawn(tmp_path / f"{name}-tuned.png", FIGURES[name].draw(some, "full", "tuned"))
 
 
 @pytest.mark.parametrize("name", ["generalisation", "permuted-mnist", "pathfinder"])
 def test_no_two_labels_overlap(name):
     """All four curves of a Pathfinder panel have the same numbers here, so their labels start at one place."""
-    picture = FIGURES[name].draw(records(), "paper")
+    picture = FIGURES[name].draw(records(), "full", "tuned")
     picture.draw_without_rendering()
     boxes = {words: words.get_window_extent() for words in picture.findobj(Annotation)}
     assert len(boxes) >= 6
@@ -109,12 +109,12 @@ def diverged(record, value):
 def test_failed_runs_are_named_and_not_called_missing(name, spoil):
     """One seed of all configurations, and all seeds of some."""
     some = [spoil(r) if r.run.seed == 1 or r.configuration.startswith(("lru", "easy")) else r for r in records([0, 1])]
-    picture = FIGURES[name].draw(some, "paper")
+    picture = FIGURES[name].draw(some, "full", "tuned")
     picture.draw_without_rendering()
     [note] = [words for words in texts(picture) if "failed: " in words]
     assert note.startswith("one seed; failed: ")
     assert "not computed yet" not in note
-    alone = FIGURES[name].draw([spoil(r) for r in records([0])], "paper")
+    alone = FIGURES[name].draw([spoil(r) for r in records([0])], "full", "tuned")
     alone.draw_without_rendering()
     assert any(words.startswith("failed: ") for words in texts(alone))
 
@@ -123,5 +123,5 @@ def test_failed_runs_are_named_and_not_called_missing(name, spoil):
 def test_the_error_of_always_answering_0_is_on_the_axis(name):
     """As the caption says, even where all models are better."""
     good = [r for r in records([0]) if r.configuration in ("bmru-T100", "bmru-T300")]
-    for axis in FIGURES[name].draw(good, "paper").axes:
+    for axis in FIGURES[name].draw(good, "full", "tuned").axes:
         assert axis.get_ylim()[0] < 1 <= axis.get_ylim()[1]
