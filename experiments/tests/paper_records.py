@@ -3,13 +3,13 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from multistable_experiments.paper import store
-from multistable_experiments.paper.experiments import Experiment, plan
+from multistable_experiments.paper.experiments import Experiment, TailAt, plan
 from multistable_experiments.paper.settings import LENGTHS, NOISES
 from multistable_experiments.paper.store import Record
 
@@ -67,7 +67,10 @@ def make(
         "best": {"epoch": 1, "valid_loss": 0.4, f"test_{metric}": best_score / percent},
     }
     tests: list[dict[str, Any]] = []
-    for test in experiment.tests:
+    for i, test in enumerate(experiment.tests):
+        if isinstance(test, TailAt):
+            tests.append(asdict(test) | {"accuracy": score / 100 - i / 1000, "same": 1.0})
+            continue
         cell = model.cells[0]
         found = {"length": test.length, "noise": test.noise, "samples": test.samples}
         found["mse"] = streams.get((cell, test.length, test.noise), score)
@@ -76,7 +79,8 @@ def make(
         tests.append(found)
     history = {"epoch": [1, run.epochs], "train_loss": [1.0, 0.1], "valid_loss": [1.0, 0.1]}
     return Record(
-        experiment.configuration, "full", run, 1000, metrics, history, 12.0, 1e6, MACHINE, tests=tests
+        experiment.configuration, "full", run, 1000, metrics, history, 12.0, 1e6, MACHINE, tests=tests,
+        recipe=experiment.recipe,
     )  # fmt: skip
 
 

@@ -35,10 +35,10 @@ def test_the_default_folder_may_be_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("claims")
     assert done.exit_code == 0, done.output
-    assert "27 claims: 27 not measured" in done.output
+    assert "paper: 27 not measured" in done.output
     assert call("figure", "copy-first").exit_code == 0
-    assert (tmp_path / "figures" / "copy-first.svg").exists()
-    assert call("claims", "--results", tmp_path, "--scale", "small").output == done.output
+    assert (tmp_path / "figures" / "copy-first-best.svg").exists()
+    assert "paper: 27 not measured" in call("claims", "--results", tmp_path, "--scale", "small").output
 
 
 def test_outdated_results_in_the_default_folder_are_named_and_skipped(tmp_path, monkeypatch):
@@ -48,7 +48,7 @@ def test_outdated_results_in_the_default_folder_are_named_and_skipped(tmp_path, 
     old = replace(found[0], run=replace(found[0].run, batch_size=128))
     for record in (old, *found[1:]):
         store.write(tmp_path / "experiments" / "results", record)
-    done = call("claims")
+    done = call("claims", "--recipe", "tuned")
     assert "left out, computed with other settings: copy-first/bmru-T300-seed0" in done.output
     assert "seeds 1, 2, 3, 4; 100 epochs" in done.output
     assert "1 provisional" in done.output
@@ -56,7 +56,7 @@ def test_outdated_results_in_the_default_folder_are_named_and_skipped(tmp_path, 
     for words in ("figure copy-first", "report"):
         assert "copy-first/bmru-T300-seed0" in call(*words.split()).output
     store.write(tmp_path / "experiments" / "results", found[0])
-    assert "left out" not in (again := call("claims").output)
+    assert "left out" not in (again := call("claims", "--recipe", "tuned").output)
     assert "1 held" in again
 
 
@@ -72,7 +72,7 @@ def test_strict_exits_with_1_on_a_broken_claim(tmp_path, capsys):
         paper.claims(folder, "full", recipe="tuned", strict=True)
     assert leave.value.exit_code == 1
     paper.claims(folder, "full", recipe="tuned", strict=False)
-    assert "27 claims: 3 held, 1 not held, 23 not measured" in capsys.readouterr().out
+    assert "tuned: 3 held, 1 not held, 23 not measured" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("seeds", [range(5), range(1)])
@@ -81,9 +81,9 @@ def test_strict_accepts_held_provisional_and_missing_claims(tmp_path, seeds, cap
     assert ("4 held" if len(seeds) == 5 else "4 provisional") in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["copy-first/bmru-T100-seed0.json", "theory.json"])
+@pytest.mark.parametrize("name", ["tuned/copy-first/bmru-T100-seed0.json", "theory.json"])
 def test_a_damaged_result_is_reported_in_one_line(tmp_path, name, capsys):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / name).write_text("{}")
     with pytest.raises(typer.Exit) as leave:
         paper.claims(tmp_path, "full", recipe="tuned", strict=False)

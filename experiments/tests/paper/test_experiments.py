@@ -35,8 +35,8 @@ def test_configurations_of_the_paper():
 @pytest.mark.parametrize("scale", SCALES)
 def test_names_and_runs_are_unique(scale):
     experiments = plan(scale=scale, seeds=range(3))
-    assert len({e.run.id for e in experiments}) == len({(e.run.task.name, e.name) for e in experiments})
-    assert len({e.run.id for e in experiments}) == len(experiments)
+    names = {(e.recipe, e.run.task.name, e.name) for e in experiments}
+    assert len({(e.recipe, e.run.id) for e in experiments}) == len(names) == len(experiments)
     assert {e.run.precision for e in experiments} == {"float32" if scale == "smoke" else "bfloat16"}
 
 
@@ -79,7 +79,7 @@ def test_a_run_in_two_figures_is_planned_once_with_the_tests_of_both():
 
 
 def test_all_configurations_of_a_seed_come_before_the_next_and_costly_ones_last():
-    experiments = plan(seeds=range(3))
+    experiments = plan(seeds=range(3), recipes=["tuned"])
     cheap = [e.run.seed for e in experiments if not e.costly]
     assert cheap == sorted(cheap)
     assert [e.costly for e in experiments] == sorted(e.costly for e in experiments)
@@ -93,7 +93,7 @@ def test_all_configurations_of_a_seed_come_before_the_next_and_costly_ones_last(
 def test_scale_small_takes_an_hour_on_one_gpu():
     """At 40 million timesteps per second for 2 unidirectional blocks of 256 units (README)."""
     work = 0
-    for e in plan(scale="small"):
+    for e in plan(scale="small", recipes=["tuned"]):
         task, model = e.run.task, e.run.model
         images = getattr(task, "train_samples", None) or 0.9 * task.images
         units = len(model.cells) / 2 * model.d_state / 256 * (2 if model.bidirectional else 1)
@@ -105,8 +105,9 @@ def test_scale_small_takes_an_hour_on_one_gpu():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"figures": ["mnist"]}, "figure must be one of copy-first, generalisation, .* got 'mnist'"),
-        ({"scale": "huge"}, "scale must be one of smoke, small, paper, got 'huge'"),
+        ({"figures": ["mnist"]}, "figure must be one of tails, copy-first, .* got 'mnist'"),
+        ({"recipes": ["secret"]}, "recipe must be one of paper, best, tuned, got 'secret'"),
+        ({"scale": "huge"}, "scale must be one of smoke, small, full, got 'huge'"),
     ],
 )
 def test_unknown_names_raise(words, message):

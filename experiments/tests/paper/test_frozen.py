@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 SCALES = {"paper": "full"}
 """Scales that had another name."""
 CHANGED = {
-    "longer-bmru-quiet": "two-sided, and the model must have learned",
+    "longer-bmru-quiet": "two-sided, and not far above the error with the noise of the training",
     "longer-bmru-overwrites": "with every seed",
     "mnist-bmru-maintains": "undecided, because the LRU learned nothing",
     "mnist-most-when-shallow": "undecided, because the LRU learned nothing",

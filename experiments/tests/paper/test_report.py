@@ -12,7 +12,7 @@ from html_page import assert_self_contained
 from multistable_experiments.page import style
 from multistable_experiments.page.pictures import VARIABLES
 from multistable_experiments.paper import report, store
-from multistable_experiments.paper.claims import measure
+from multistable_experiments.paper.claims import CLAIMS, measure_all, read_theory
 from multistable_experiments.paper.figures import FIGURES
 from paper_records import RESULTS, records, save
 
@@ -43,9 +43,11 @@ def test_page_has_every_figure_and_every_claim(page: str) -> None:
     assert page.count("<svg") == len(FAST)
     for figure in FAST.values():
         assert escaped(figure.caption) in page
-    for claim, finding in measure([], RESULTS).items():
+    for claim in CLAIMS:
         assert escaped(claim.sentence) in page
-        assert claim.trained or escaped(finding.measured) in page
+    for claim, finding in read_theory(RESULTS).items():
+        assert escaped(claim.sentence) in page
+        assert escaped(finding.measured) in page
     assert "two for |x| up to 0.90" in page
 
 
@@ -65,7 +67,7 @@ def test_page_counts_verdicts(page: str) -> None:
 
 
 def test_page_lists_runs_failures_and_what_is_missing(page: str) -> None:
-    rows = re.findall(r"<tr><td>copy-first</td><td>([\w-]+)</td><td>(\d)</td><td>(\d+)</td>", page)
+    rows = re.findall(r"<tr><td>tuned</td><td>copy-first</td><td>([\w-]+)</td><td>(\d)</td><td>(\d+)</td>", page)
     assert ("bmru-T100", "0", "100") in rows
     assert len(rows) == 12
     assert "12 runs, 0.04 hours of training in all, on a GPU." in page
@@ -112,5 +114,5 @@ def test_write_makes_a_page_without_results(tmp_path: Path, monkeypatch: pytest.
     page = path.read_text()
     assert_self_contained(page)
     assert "No run yet" in page
-    assert '<li class="not-measured"><b>27</b>not measured</li>' in page
+    assert '<li class="not-measured"><b>54</b>not measured</li>' in page
     assert told == ["figure surrogates", "figure copy-first"]

@@ -39,7 +39,7 @@ def reproduce_smoke(tmp_path, monkeypatch):
 
     def call(figures=None, place="here", **words):
         lines.clear()
-        words = {"scale": "smoke", "options": QUIET, "say": lines.append} | words
+        words = {"scale": "smoke", "recipes": ("tuned",), "options": QUIET, "say": lines.append} | words
         return reproduce(figures, out=tmp_path / place / "runs", results=tmp_path / place / "results", **words)
 
     call.lines, call.path = lines, tmp_path
@@ -62,7 +62,7 @@ def few_images(monkeypatch):
     for figure in ("permuted-mnist", "pathfinder"):
         all_of = experiments.EXPERIMENTS[figure]
         monkeypatch.setitem(
-            experiments.EXPERIMENTS, figure, lambda scale, seed, all_of=all_of: all_of(scale, seed)[::4]
+            experiments.EXPERIMENTS, figure, lambda scale, seed, recipe, all_of=all_of: all_of(scale, seed, recipe)[::4]
         )
 
 
@@ -73,11 +73,13 @@ def test_all_figures_end_to_end(reproduce_smoke, monkeypatch):
         write_pathfinder(level, 30)
     summary = reproduce_smoke()
     assert (summary.planned, summary.done, summary.exit_code) == (16, 16, 0), summary
-    assert records(reproduce_smoke).keys() == {experiment.name for experiment in plan(scale="smoke")}
+    assert records(reproduce_smoke).keys() == {experiment.name for experiment in plan(scale="smoke", recipes=["tuned"])}
     for record in records(reproduce_smoke).values():
         assert record.metrics["last"]["epoch"] == record.run.epochs
         assert record.machine["device"] == "cpu"
-        path = store.path_of(reproduce_smoke.path / "here" / "results", "smoke", record.run.task.name, record.name)
+        path = store.path_of(
+            reproduce_smoke.path / "here" / "results", "smoke", "tuned", record.run.task.name, record.name
+        )
         assert path.stat().st_size < 6_000
     assert not list((reproduce_smoke.path / "here" / "runs").glob("*/*.safetensors")), "checkpoints are removed"
     assert len(list((reproduce_smoke.path / "here" / "runs").glob("*/model"))) == 16, "models are kept"
@@ -107,7 +109,7 @@ def test_short_budgets_give_the_same_bits(reproduce_smoke):
 def test_a_budget_shorter_than_a_test_still_makes_progress(reproduce_smoke):
     """With a deadline that has always passed, each attempt completes a step of training or a test."""
     assert reproduce_smoke(["generalisation"], "whole").exit_code == 0
-    experiment, *_ = plan(["generalisation"], "smoke")
+    experiment, *_ = plan(["generalisation"], "smoke", None, ["tuned"])
     out, results = reproduce_smoke.path / "parts" / "runs", reproduce_smoke.path / "parts" / "results"
     stops, record = [], None
     while record is None and len(stops) < 100:
@@ -124,7 +126,7 @@ def test_a_budget_shorter_than_a_test_still_makes_progress(reproduce_smoke):
 
 def test_seeds_are_computed_in_order_and_each_run_is_announced(reproduce_smoke):
     assert reproduce_smoke(["copy-first"], seeds=2, budget=600).exit_code == 0
-    begun = [line for line in reproduce_smoke.lines if " of 12: copy-first/" in line]
+    begun = [line for line in reproduce_smoke.lines if " of 12: tuned/copy-first/" in line]
     assert [line.split(":")[0] for line in begun] == [f"{n} of 12" for n in range(1, 13)]
     assert [int(line.split("-seed")[1][0]) for line in begun] == [0] * 6 + [1] * 6
     assert all(line.endswith(" left") for line in begun)
@@ -151,7 +153,7 @@ def test_new_tests_use_the_stored_model(reproduce_smoke):
 def test_tests_are_not_measured_twice(reproduce_smoke):
     reproduce_smoke(["generalisation"])
     record = records(reproduce_smoke)["bmru-T10-seed0"]
-    store.path_of(reproduce_smoke.path / "here" / "results", "smoke", "copy-first", record.name).unlink()
+    store.path_of(reproduce_smoke.path / "here" / "results", "smoke", "tuned", "copy-first", record.name).unlink()
     path = folder_of(record.run, reproduce_smoke.path / "here" / "runs") / "tests.json"
     marked = [test | {"marked": True} for test in read_json(path)["tests"]]
     write_json(path, {"tests": marked})
@@ -238,8 +240,8 @@ def test_two_processes_share_the_work(reproduce_smoke):
     code = (
         "import sys; from multistable_experiments.paper.reproduce import reproduce;"
         "from multistable_experiments.training.loop import Options;"
-        f"summary = reproduce({COPY!r}, 'smoke', 1, out=sys.argv[1] + '/runs', results=sys.argv[1] + '/results',"
-        "options=Options('cpu', show_progress=False)); print(summary.exit_code)"
+        f"summary = reproduce({COPY!r}, 'smoke', ['tuned'], 1, out=sys.argv[1] + '/runs',"
+        "results=sys.argv[1] + '/results', options=Options('cpu', show_progress=False)); print(summary.exit_code)"
     )
     words = [sys.executable, "-c", code, str(reproduce_smoke.path / "shared")]
     env = environment()
@@ -252,7 +254,7 @@ def test_two_processes_share_the_work(reproduce_smoke):
         other_output = other.stdout.read()
     assert summary.exit_code in (0, 1), reproduce_smoke.lines
     assert other_output.splitlines()[-1] in ("0", "1"), other_output
-    assert summary.skipped.keys() <= {experiment.name for experiment in plan(COPY, "smoke", range(1))}
+    assert summary.skipped.keys() <= {experiment.name for experiment in plan(COPY, "smoke", range(1), ["tuned"])}
     assert "cannot be computed" not in "".join(reproduce_smoke.lines) + other_output
     alone, shared = records(reproduce_smoke, "alone"), records(reproduce_smoke, "shared")
     assert {name: without_times(r) for name, r in shared.items()} == {
@@ -314,7 +316,7 @@ def two_runs(monkeypatch):
     good = copy_first_run(("bmru",))
     bad = replace(copy_first_run(("lru", "bmru")), schedule=Schedule(1e30, 1e30, 1e30, 0))
 
-    def figure(scale, seed):
+    def figure(scale, seed, recipe):
         return [Experiment("bad", replace(bad, seed=seed)), Experiment("good", replace(good, seed=seed))]
 
     monkeypatch.setitem(experiments.EXPERIMENTS, "two", figure)
@@ -336,7 +338,7 @@ def test_a_failed_run_is_recorded_and_not_repeated(reproduce_smoke, two_runs):
 
 
 def test_a_damaged_checkpoint_is_named_and_kept(reproduce_smoke, two_runs):
-    _, good = experiments.EXPERIMENTS["two"]("smoke", 0)
+    _, good = experiments.EXPERIMENTS["two"]("smoke", 0, "tuned")
     folder = folder_of(good.run, reproduce_smoke.path / "here" / "runs")
     with pytest.raises(OutOfTimeError):
         train_run(good.run, folder.parent, replace(QUIET, deadline=time.perf_counter()))
@@ -363,7 +365,7 @@ def test_a_damaged_checkpoint_is_named_and_kept(reproduce_smoke, two_runs):
 def test_a_damaged_file_of_a_run_is_named_and_kept(reproduce_smoke, name, content):
     reproduce_smoke(["generalisation"])
     record = records(reproduce_smoke)["bmru-T10-seed0"]
-    store.path_of(reproduce_smoke.path / "here" / "results", "smoke", "copy-first", record.name).unlink()
+    store.path_of(reproduce_smoke.path / "here" / "results", "smoke", "tuned", "copy-first", record.name).unlink()
     path = folder_of(record.run, reproduce_smoke.path / "here" / "runs") / name
     path.write_text(content)
     summary = reproduce_smoke(["generalisation"], seeds=2)
@@ -390,20 +392,35 @@ def test_a_damaged_model_is_named(reproduce_smoke):
     assert summary.done == summary.planned - 1
 
 
-def test_replacing_the_result_of_another_run_is_announced(reproduce_smoke, two_runs, monkeypatch):
+def test_the_result_of_another_run_is_not_overwritten(reproduce_smoke, two_runs, monkeypatch):
     reproduce_smoke(["two"])
-    known = records(reproduce_smoke)["good-seed0"].id
+    known = records(reproduce_smoke)["good-seed0"]
     changed = replace(copy_first_run(("bmru",)), batch_size=10)
-    monkeypatch.setitem(experiments.EXPERIMENTS, "two", lambda scale, seed: [Experiment("good", changed)])
-    reproduce_smoke(["two"])
-    assert f"  will replace the result of another run, {known}" in reproduce_smoke.lines
-    assert records(reproduce_smoke)["good-seed0"].run == changed
+    monkeypatch.setitem(experiments.EXPERIMENTS, "two", lambda scale, seed, recipe: [Experiment("good", changed)])
+    summary = reproduce_smoke(["two"])
+    words = f"the file of its name holds the result of another run, {known.id}"
+    assert summary.skipped == {"good-seed0": words}
+    assert summary.exit_code == 1
+    assert f"  {words}, which is not overwritten" in reproduce_smoke.lines
+    assert records(reproduce_smoke)["good-seed0"] == known
+
+
+def test_a_run_of_two_recipes_is_computed_once(reproduce_smoke):
+    """The LRU on copy-first-input has the same settings by ``paper`` and by ``tuned``."""
+    reproduce_smoke(["copy-first"])
+    reproduce_smoke(["copy-first"], recipes=["paper"])
+    found = store.load(reproduce_smoke.path / "here" / "results", "smoke")
+    by_paper = {record.name: record for record in found if record.recipe == "paper"}
+    tuned = {record.name: record for record in found if record.recipe == "tuned"}
+    assert len([line for line in reproduce_smoke.lines if "the same run as by tuned" in line]) == 2
+    assert by_paper["lru-T10-seed0"] == replace(tuned["lru-T10-seed0"], recipe="paper")
+    assert by_paper["bmru-T10-seed0"].id != tuned["bmru-T10-seed0"].id
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"scale": "huge"}, "scale must be one of smoke, small, paper, got 'huge'"),
+        ({"scale": "huge"}, "scale must be one of smoke, small, full, got 'huge'"),
         ({"budget": -1}, "budget must be a positive number of seconds, got -1"),
         ({"figures": ["mnist"]}, "figure must be one of .* got 'mnist'"),
         ({"seeds": 0}, "seeds must be a positive integer, got 0"),
@@ -416,7 +433,7 @@ def test_bad_arguments_raise(reproduce_smoke, words, message):
 
 def test_damaged_results_are_not_overwritten(reproduce_smoke):
     reproduce_smoke(["copy-first"])
-    path = store.path_of(reproduce_smoke.path / "here" / "results", "smoke", "copy-first", "bmru-T10-seed0")
+    path = store.path_of(reproduce_smoke.path / "here" / "results", "smoke", "tuned", "copy-first", "bmru-T10-seed0")
     path.write_text("{")
     with pytest.raises(ValueError, match=r"bmru-T10-seed0\.json is truncated or corrupt"):
         reproduce_smoke(["copy-first"])
@@ -458,7 +475,7 @@ def test_exit_codes_of_the_command(reproduce_smoke):
     assert call("copy-first", "--seeds", 99, "--budget", "1s").exit_code == 3
     done = call("copy-first")
     assert done.exit_code == 0, done.output
-    assert "6 of 6 are there" in done.output
+    assert "4 of 4 are there" in done.output
     assert call("pathfinder").exit_code == 1
     wrong = call("figures")
     assert wrong.exit_code == 1

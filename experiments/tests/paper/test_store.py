@@ -39,7 +39,7 @@ def test_records_round_trip(tmp_path, scale):
     kept = record(scale=scale)
     path = store.write(tmp_path, kept)
     folder = tmp_path if scale == "full" else tmp_path / "small"
-    assert path == folder / "copy-first" / "bmru-T8-seed0.json"
+    assert path == folder / "tuned" / "copy-first" / "bmru-T8-seed0.json"
     assert store.read(path) == kept
     assert store.load(tmp_path, scale) == [kept]
     assert store.load(tmp_path, "smoke") == []
@@ -151,8 +151,8 @@ def test_a_second_file_of_an_experiment_raises(tmp_path):
 
 def test_a_result_in_the_folder_of_another_scale_raises(tmp_path):
     path = store.write(tmp_path, record(scale="small"))
-    (tmp_path / "copy-first").mkdir()
-    path.rename(tmp_path / "copy-first" / path.name)
+    (tmp_path / "tuned" / "copy-first").mkdir(parents=True)
+    path.rename(tmp_path / "tuned" / "copy-first" / path.name)
     with pytest.raises(ValueError, match=r"holds the result of .*small"):
         store.load(tmp_path)
 

@@ -29,7 +29,7 @@ CHAPTER_FIGURES = {
         "implicit_and_approximation", "example_simulation", "surrogates", "stationary_memory", "gradients",
     ),
     "Copy-first-input": ("copy-first", "generalisation"),
-    "Permuted sequential MNIST": ("tails", "permuted-mnist"),
+    "Permuted sequential MNIST": ("tails", "permuted-mnist", "without-positions"),
     "Pathfinder": ("pathfinder",),
 }  # fmt: skip
 REM_PER_INCH = 5.9

@@ -102,8 +102,8 @@ class MNIST(Classification):
         return torch.cat([stored[:, :PIXELS], stored[:, PIXELS:].roll(1, dims=0)], dim=1)
 
     def inputs(self, stored: Tensor) -> Tensor:
-        pixels = F.pad(stored, (0, self.length - stored.shape[1]))  # [B, T], bytes: a quarter of the traffic of floats
-        return normalise(pixels)
+        black = self.black_pixels if self.tail == "black" else 0  # other tails are stored
+        return normalise(F.pad(stored, (0, black)))  # padded as bytes: a quarter of the traffic of floats
 
 
 def normalise(pixels: Tensor) -> Tensor:

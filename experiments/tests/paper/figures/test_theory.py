@@ -26,7 +26,8 @@ def lines_of(axis, colour):
 
 def test_figures_are_in_the_order_of_the_paper():
     assert {name for name, entry in FIGURES.items() if entry.trained} == set(EXPERIMENTS)
-    assert [entry.number for entry in FIGURES.values()] == list(range(1, len(FIGURES) + 1))
+    numbers = [entry.number for entry in FIGURES.values() if entry.number is not None]
+    assert numbers == list(range(1, 13))
     assert all(len(entry.caption) > 30 for entry in FIGURES.values())
 
 

@@ -11,19 +11,23 @@ from drawings import assert_drawn, texts
 from multistable_experiments.cli.paper import figure
 from multistable_experiments.paper.experiments import EXPERIMENTS
 from multistable_experiments.paper.figures import FIGURES
+from multistable_experiments.paper.recipes import BEST, Choice
 from paper_records import SCORES, make, records, save
 
-PANELS = {"copy-first": 1, "generalisation": 2, "permuted-mnist": 2, "pathfinder": 3}
+PANELS = {"copy-first": 1, "generalisation": 3, "permuted-mnist": 2, "pathfinder": 3}
+"""Figures of the recipe ``tuned``, of which the made-up records are."""
+OURS = {"tails": 3, "without-positions": 2}
+"""Figures of the recipe ``best`` alone."""
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", PANELS)
 def test_without_results_a_figure_says_so(name):
     picture = FIGURES[name].draw([], "full", "tuned")
     assert texts(picture).count("no result yet") == len(picture.axes) == PANELS[name]
     assert any(words.startswith("not computed yet: ") for words in texts(picture))
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", PANELS)
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_with_all_results_nothing_is_missing(name, seeds):
     words = texts(FIGURES[name].draw(records(range(seeds)), "full", "tuned"))
@@ -31,7 +35,7 @@ def test_with_all_results_nothing_is_missing(name, seeds):
     assert "no result yet" not in words
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", PANELS)
 def test_partial_results_are_drawn_and_the_rest_is_named(name):
     found = [
         record for record in records([0]) if "lru" not in record.configuration and "easy" not in record.configuration
@@ -40,12 +44,50 @@ def test_partial_results_are_drawn_and_the_rest_is_named(name):
     assert any("one seed; not computed yet: " in each for each in words)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", PANELS)
 @pytest.mark.parametrize("scale", ["small", "smoke"])
 def test_other_scales_have_figures_too(name, scale):
-    found = [make(e, scores=dict.fromkeys([e.configuration], 0.5)) for e in EXPERIMENTS[name](scale, 0)]
-    words = texts(FIGURES[name].draw(found, scale))
-    assert "one seed" in words or name == "generalisation"  # its lengths differ at scale smoke
+    found = [make(e, scores=dict.fromkeys([e.configuration], 0.5)) for e in EXPERIMENTS[name](scale, 0, "tuned")]
+    words = texts(FIGURES[name].draw(found, scale, "tuned"))
+    assert "one seed" in words
+
+
+@pytest.fixture
+def searched(monkeypatch):
+    """As if the search of every layer had been done."""
+    for layer in ("bmru", "lru", "hybrid", "mingru"):
+        monkeypatch.setitem(BEST, ("mnist", layer), Choice(everywhere=layer == "hybrid"))
+
+
+def best_records(name, scale="full"):
+    """Accuracies from 90 % on, a tenth of a point less for every thousandth test."""
+    found = EXPERIMENTS[name](scale, 0, "best")
+    return [make(e, scores=dict.fromkeys([e.configuration], 90 + i)) for i, e in enumerate(found)]
+
+
+@pytest.mark.usefixtures("searched")
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("scale", ["full", "smoke"])
+def test_figures_of_the_recipe_best(name, scale):
+    empty = FIGURES[name].draw([], scale, "best")
+    assert texts(empty).count("no result yet") == len(empty.axes) == OURS[name]
+    found = best_records(name, scale)
+    words = texts(FIGURES[name].draw(found, scale, "best"))
+    assert "one seed" in words
+    assert "no result yet" not in words
+    some = texts(FIGURES[name].draw(found[1:], scale, "best"))
+    assert any("one seed; not computed yet: " in each for each in some)
+
+
+@pytest.mark.usefixtures("searched")
+def test_tails_show_the_accuracies_of_their_tests():
+    found = best_records("tails")
+    [bmru] = [r for r in found if r.configuration == "bmru-3-blocks-black"]
+    picture = FIGURES["tails"].draw([bmru], "full", "best")
+    for axis, tail in zip(picture.axes, ("black", "random", "images"), strict=True):
+        [line] = [line for line in axis.lines if line.get_marker() == "o"]
+        expected = {t["pixels"]: 100 * t["accuracy"] for t in bmru.tests if t["tail"] == tail and t["held"]}
+        assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(expected)
 
 
 def test_mnist_bars_show_the_accuracies():
@@ -81,7 +123,7 @@ def test_the_command_writes_files_for_partial_results(tmp_path):
     save(tmp_path / "results", some)
     for name in ("copy-first", "pathfinder"):
         figure(name, tmp_path, tmp_path / "results", "full", "tuned")
-        assert "<svg" in (tmp_path / f"{name}.svg").read_text()[:1000]
+        assert "<svg" in (tmp_path / f"{name}-tuned.svg").read_text()[:1000]
         assert_drawn(tmp_path / f"{name}-tuned.png", FIGURES[name].draw(some, "full", "tuned"))
 
 
@@ -105,7 +147,7 @@ def diverged(record, value):
 
 
 @pytest.mark.parametrize("spoil", [failed, lambda r: diverged(r, math.nan), lambda r: diverged(r, math.inf)])
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", PANELS)
 def test_failed_runs_are_named_and_not_called_missing(name, spoil):
     """One seed of all configurations, and all seeds of some."""
     some = [spoil(r) if r.run.seed == 1 or r.configuration.startswith(("lru", "easy")) else r for r in records([0, 1])]

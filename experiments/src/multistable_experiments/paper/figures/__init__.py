@@ -44,7 +44,11 @@ class PaperFigure:
         return self.function([record for record in records if record.recipe == recipe], scale, recipe)
 
 
-FIGURE_RECIPES: dict[str, tuple[Recipe, ...]] = {"pathfinder": ("paper", "tuned"), "tails": ("best",)}
+FIGURE_RECIPES: dict[str, tuple[Recipe, ...]] = {
+    "pathfinder": ("paper", "tuned"),
+    "tails": ("best",),
+    "without_positions": ("best",),
+}
 
 
 FIGURES: dict[str, PaperFigure] = {
@@ -61,6 +65,7 @@ FIGURES: dict[str, PaperFigure] = {
     "generalisation": PaperFigure(9, "Longer sequences than in training", trained.generalisation),
     "permuted-mnist": PaperFigure(10, "Permuted sequential MNIST", trained.permuted_mnist),
     "tails": PaperFigure(None, "How long it lasts", trained.tails),
+    "without-positions": PaperFigure(None, "Without positions", trained.without_positions),
     "pathfinder": PaperFigure(11, "Pathfinder", trained.pathfinder),
     "brc_hysteresis": PaperFigure(12, "Hysteresis in the bistable recurrent cell", theory.brc_hysteresis),
 }

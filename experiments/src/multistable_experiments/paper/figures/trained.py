@@ -20,9 +20,10 @@ from multistable_experiments.paper.figures.style import GREY, label, panels
 from multistable_experiments.paper.recipes import Recipe
 from multistable_experiments.paper.settings import DEPTHS, NOISES, STREAMS, TAILS, Scale
 from multistable_experiments.paper.store import Record, by_seed
+from multistable_experiments.tasks import MNIST
 from multistable_experiments.tasks.mnist import Tail
 
-__all__ = ["copy_first", "generalisation", "pathfinder", "permuted_mnist", "tails"]
+__all__ = ["copy_first", "generalisation", "pathfinder", "permuted_mnist", "tails", "without_positions"]
 
 DOTTED, DASHED = (0, (1, 2)), (0, (4, 2))
 NAMES = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid", "mingru": "minGRU", "gru": "GRU"}
@@ -139,7 +140,7 @@ def copy_first(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figur
     else:
         nothing_yet(axis)
     axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
-    axis.set(xticks=range(len(planned)), xticklabels=ticks, xlim=(-0.5, len(planned) - 0.5))
+    axis.set(xticks=range(len(planned)), xticklabels=ticks, xlim=(-0.5, max(len(planned), 1) - 0.5))
     label(axis, "filled: last epoch, open: best on validation", "", "mean squared error")
     results.note(figure)
     return figure
@@ -228,7 +229,7 @@ def permuted_mnist(records: Sequence[Record], scale: Scale, recipe: Recipe) -> F
                 values = results.last(f"{cell}-{blocks}-blocks{black}")
                 bar(axis, x + shift, values, COLOURS[name], alpha)
         axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
-        axis.set(xticks=range(len(cells)), xticklabels=cells.values(), xlim=(-0.6, len(cells) - 0.4))
+        axis.set(xticks=range(len(cells)), xticklabels=cells.values(), xlim=(-0.6, max(len(cells), 1) - 0.4))
         axis.set(ylim=(0, 109), yticks=range(0, 101, 20))
         label(
             axis,
@@ -236,6 +237,28 @@ def permuted_mnist(records: Sequence[Record], scale: Scale, recipe: Recipe) -> F
             "",
             "test accuracy, %" if axis is axes[0, 0] else "",
         )
+        if not axis.patches:
+            nothing_yet(axis)
+    results.note(figure)
+    return figure
+
+
+def without_positions(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
+    """Test accuracy on sequential MNIST without a position encoding, 3 blocks: permuted, and in reading order. "LRU,
+    BMRU" is a stack of one LRU and two BMRU, which can take their clock from it. Dotted: guessing."""
+    planned = experiments.without_positions(scale, 0, recipe)
+    results = Results(records, planned)
+    figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
+    for axis, permuted in zip(axes[0], (True, False), strict=True):
+        shown = [e for e in planned if isinstance(e.run.task, MNIST) and e.run.task.permuted == permuted]
+        names = [", ".join(NAMES[cell] for cell in dict.fromkeys(e.run.model.cells)) for e in shown]
+        for x, experiment in enumerate(shown):
+            colour = COLOURS[NAMES[experiment.run.model.cells[-1]]]
+            bar(axis, x, results.last(experiment.configuration), colour, 1.0 if "," not in names[x] else 0.45)
+        axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        axis.set(xticks=range(len(shown)), xticklabels=names, xlim=(-0.6, max(len(shown), 1) - 0.4), ylim=(0, 109))
+        title = "permuted" if permuted else "in reading order"
+        label(axis, title, "", "test accuracy, %" if axis is axes[0, 0] else "")
         if not axis.patches:
             nothing_yet(axis)
     results.note(figure)
