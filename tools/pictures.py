@@ -22,7 +22,7 @@ FOLDER = ROOT / "docs" / "figures"
 
 def digest(name: str) -> str:
     """A digest of the results that a figure shows and of the files that draw it, but not of matplotlib's version."""
-    tasks = {experiment.run.task.name for experiment in EXPERIMENTS[name]("paper", 0)}
+    tasks = {experiment.run.task.name for experiment in EXPERIMENTS[name]("full", 0)}
     results = [path for task in sorted(tasks) for path in sorted((RESULTS / task).glob("*.json"))]
     sources = [Path(module.__file__) for module in (trained, style, pictures)]
     texts = [path.read_bytes() for path in (*sources, *results)]
@@ -35,7 +35,7 @@ def is_current(name: str) -> bool:
 
 
 def draw(name: str) -> None:
-    figure = FIGURES[name].draw(store.load(RESULTS), "paper")
+    figure = FIGURES[name].draw(store.load(RESULTS), "full")
     metadata = {"Date": None, "Description": f"drawn from {digest(name)}"}
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(FOLDER / f"{name}.svg", metadata=metadata)

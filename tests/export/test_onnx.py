@@ -155,8 +155,9 @@ class AllInputs(torch.nn.Module):
         return self.rnn(x, h0, reset=reset, lengths=lengths)
 
 
-def test_state_resets_and_lengths(tmp_path):
-    model = AllInputs(with_exact_products(BMRU(3, 8, batch_first=True, bidirectional=True)))
+@pytest.mark.parametrize("start", ["zero", "branch"])
+def test_state_resets_and_lengths(tmp_path, start):
+    model = AllInputs(with_exact_products(BMRU(3, 8, batch_first=True, bidirectional=True, start=start)))
 
     def inputs(B, T):
         x, h0 = torch.randint(-8, 9, (B, T, 3)) / 4, torch.randn(2, B, 8)

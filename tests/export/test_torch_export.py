@@ -4,6 +4,8 @@ A property of the whole library, not of one source file. Most tests compile with
 and backward but skips the C++ compiler (20 s per graph); one uses the default backend.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from torch.export import Dim
@@ -157,6 +159,8 @@ def episodes(B, T):
     [
         (BMRU, False, 2),
         (BMRU, True, 2),
+        (partial(BMRU, start="branch"), False, 2),
+        (partial(Hybrid, start="branch"), True, 1),
         (LRU, False, 1),
         (LRU, True, 1),
         (Hybrid, False, 1),

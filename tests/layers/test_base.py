@@ -109,6 +109,7 @@ OTHERS = {
     "max_gain": 3.0,
     "n_grid": 32,
     "n_clock": 5,
+    "start": "branch",
 }
 
 

@@ -15,7 +15,7 @@ from hub_server import hub_server
 from layer_names import NAMES
 from multistable import ModelConfig, PositionConfig, SequenceModel, build_model
 from multistable.layers import Recurrent
-from multistable.models import files
+from multistable.models import files, tensors
 
 safetensors = pytest.importorskip("safetensors.torch")
 CONFIG = ModelConfig(NAMES, d_input=2, d_output=3, d_model=8, d_state=6, position=PositionConfig(dim=4, T=20))
@@ -98,6 +98,19 @@ def test_a_model_saved_by_version_0_1_0_loads(tmp_path):
     assert_same_model(SequenceModel.from_pretrained(tmp_path), model)
     other = model.config.to_dict() | {"pooling": "mean"}
     (tmp_path / "config.json").write_text(json.dumps(other))
+    with pytest.raises(ValueError, match="was saved with another configuration"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_a_model_saved_before_a_field_existed_loads(tmp_path):
+    """The missing field takes its default, in both records of the configuration."""
+    model = make()
+    config = model.config.to_dict()
+    del config["start"]
+    tensors.save_tensors(tmp_path / "model.safetensors", model.state_dict(), {"config": config})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert_same_model(SequenceModel.from_pretrained(tmp_path), model)
+    tensors.save_tensors(tmp_path / "model.safetensors", model.state_dict(), {"config": {"cells": 1}})
     with pytest.raises(ValueError, match="was saved with another configuration"):
         SequenceModel.from_pretrained(tmp_path)
 

@@ -126,6 +126,46 @@ def test_inputs_are_normalised_pixels_then_black(small_mnist, permuted):
     assert torch.equal(samples.target, labels.long())
 
 
+@pytest.mark.parametrize("tail", ["random", "images"])
+def test_tail_follows_the_image_and_does_not_depend_on_its_length(small_mnist, tail):
+    short, long = (MNIST(black_pixels=n, tail=tail).samples("test", seed=0).stored for n in (16, 900))
+    assert long.shape == (10, 1684)
+    assert torch.equal(short, long[:, :800])
+    assert torch.equal(long[:, :784], MNIST().samples("test", seed=0).stored)
+    if tail == "images":
+        assert torch.equal(long[:, 784:1568], long[:, :784].roll(-1, dims=0))
+        assert torch.equal(long[:, 1568:], long[:, :116].roll(-2, dims=0))
+    else:
+        assert len(long[:, 784:].unique(dim=0)) == 10
+        assert 100 < long[:, 784:].float().mean() < 155
+        assert not torch.equal(short, MNIST(black_pixels=16, tail=tail).samples("test", seed=1).stored)
+
+
+def test_training_pairs_images_with_tails_of_others(small_mnist):
+    task = MNIST(black_pixels=16, tail="random")
+    stored = task.samples("train", seed=0).stored
+    augmented = task.augment(stored)
+    assert torch.equal(augmented[:, :784], stored[:, :784])
+    assert torch.equal(augmented[:, 784:], stored[:, 784:].roll(1, dims=0))
+    black = MNIST(black_pixels=16).samples("train", seed=0).stored
+    assert torch.equal(MNIST(black_pixels=16).augment(black), black)
+
+
+def test_pixels_of_a_long_tail_come_in_pieces(small_mnist):
+    images = MNIST().samples("test", seed=0).stored
+    for kind in ("black", "random", "images"):
+        tail = mnist.TailPixels(kind, images, torch.Generator().manual_seed(0))
+        whole = tail(0, 3000)
+        assert torch.equal(torch.cat([tail(0, 7), tail(7, 2999), tail(2999, 3000)], dim=1), whole)
+        assert torch.equal(tail(5, 50, slice(0, 4)), whole[:4, 5:50])
+        assert (whole == 0).all() == (kind == "black")
+
+
+def test_unknown_tail_is_named():
+    with pytest.raises(ValueError, match="tail must be one of black, random, images, got 'white'"):
+        MNIST(black_pixels=16, tail="white")
+
+
 def test_split_is_90_10_without_overlap(small_mnist):
     task = MNIST(permuted=False)
     train, valid = (task.samples(split, seed=1) for split in ("train", "valid"))

@@ -95,12 +95,13 @@ def test_every_part_of_a_run_can_get_a_later_field(monkeypatch, kind, field, pat
     for name in path:
         part = part[name]
     value, name = part.pop(field), run.id
-    monkeypatch.setitem(LATER, kind, {field: value})
+    earlier = LATER.get(kind, {})
+    monkeypatch.setitem(LATER, kind, earlier | {field: value})
     assert run.id != name, "the field is left out of the hash"
     again = Run.from_dict(stored)
     assert again == run
     assert again.id == run.id
-    monkeypatch.setitem(LATER, kind, {field: "another value"})
+    monkeypatch.setitem(LATER, kind, earlier | {field: "another value"})
     assert run.id == name, "at another value it counts"
 
 
