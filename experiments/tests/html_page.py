@@ -46,7 +46,6 @@ def assert_self_contained(page: str) -> None:
     assert {link[1:] for link in links.links} | set(re.findall(r"url\(#([^)]*)\)", page)) <= set(links.ids)
     assert set(re.findall(r"https?://[^\"' ]*", page)) <= NAMESPACES
     assert "@import" not in page
-    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= set(
-        re.findall(r"(--[\w-]+):", page)
-    )  # every colour is defined
+    # Every colour is defined.
+    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= set(re.findall(r"(--[\w-]+):", page))
     assert "{{" not in page

@@ -50,11 +50,9 @@ def test_one_tick_of_the_field_matches_the_cell(field, kind):
         for parameter in plain.parameters():
             parameter.copy_(torch.randn_like(parameter))
     clocked = ClockedRNN(field, D, N, batch_first=True, dtype=torch.float64)
-    (w_c, w_a), turned = (
-        plain.weight_hh_l0.chunk(2),
-        lambda x: torch.cat(x.chunk(3)[::-1]),
-    )  # U_c, U_a, U_h in that cell
-    state = {"weight_ih_l0": turned(plain.weight_ih_l0), "bias_ih_l0": turned(plain.bias_ih_l0)}
+    # The cell's order is U_c, U_a, U_h.
+    (w_c, w_a), reverse_order = plain.weight_hh_l0.chunk(2), lambda x: torch.cat(x.chunk(3)[::-1])
+    state = {"weight_ih_l0": reverse_order(plain.weight_ih_l0), "bias_ih_l0": reverse_order(plain.bias_ih_l0)}
     clocked.load_state_dict(state | {"w_a_l0": w_a, "w_c_l0": w_c})
     x, h0 = 2 * torch.randn(3, T, D, dtype=torch.float64), torch.randn(1, 3, N, dtype=torch.float64)
     torch.testing.assert_close(clocked(x, h0)[0], plain(x, h0)[0], rtol=0, atol=1e-12)

@@ -186,9 +186,9 @@ def test_time_major_equals_batch_first(name, padded):
     reset = torch.zeros(B, T, dtype=torch.bool)
     reset[0, 3] = True
     output, h_n = batch_first(x, h0, reset=reset, **options)
-    turned, h_turned = time_major(x.transpose(0, 1), h0, reset=reset.T, **options)
-    assert_close(turned.transpose(0, 1), output)
-    assert_close(h_turned, h_n)
+    other_output, other_h_n = time_major(x.transpose(0, 1), h0, reset=reset.T, **options)
+    assert_close(other_output.transpose(0, 1), output)
+    assert_close(other_h_n, h_n)
 
 
 def test_unbatched_equals_batch_of_one(name):
@@ -208,10 +208,10 @@ def test_reverse_equals_forward_on_flipped_time(name):
     other |= {forward: backward for backward, forward in other.items()}
     swapped.load_state_dict({other[key]: value for key, value in state.items()})
     output, h_n = cell(x, h0)
-    turned, h_turned = swapped(x.flip(1), h0.flip(0))
-    forward, backward = turned.flip(1).chunk(2, dim=-1)
+    other_output, other_h_n = swapped(x.flip(1), h0.flip(0))
+    forward, backward = other_output.flip(1).chunk(2, dim=-1)
     assert_close(torch.cat([backward, forward], dim=-1), output)
-    assert_close(h_turned.flip(0), h_n)
+    assert_close(other_h_n.flip(0), h_n)
 
 
 def test_gradients_match_those_of_steps(name):

@@ -81,9 +81,9 @@ def test_padding_and_resets_equal_separate_sequences(make):
 def test_time_major_and_empty(make):
     x, h0 = batch(2)
     output, h_n = make(bidirectional=True)(x, h0)
-    turned, h_turned = make(bidirectional=True, batch_first=False)(x.transpose(0, 1), h0)
-    assert_close(turned.transpose(0, 1), output)
-    assert_close(h_turned, h_n)
+    other_output, other_h_n = make(bidirectional=True, batch_first=False)(x.transpose(0, 1), h0)
+    assert_close(other_output.transpose(0, 1), output)
+    assert_close(other_h_n, h_n)
     none, same = make(bidirectional=True)(x[:, :0], h0)
     assert none.shape == (3, 0, 2 * N)
     assert_close(same, h0)

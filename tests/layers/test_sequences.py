@@ -92,10 +92,10 @@ def test_segments_equal_separate_sequences(bidirectional, batch_first):
     parts = [torch.randn(n, 2, 3).double() for n in (4, 1, 6)]
     reset = torch.zeros(11, 2, dtype=torch.bool)
     reset[[0, 4, 5]] = True
-    turned = (lambda x: x.transpose(0, 1)) if batch_first else (lambda x: x)
-    output, h_n = rnn(turned(torch.cat(parts)), reset=turned(reset))
-    alone = [rnn(turned(part)) for part in parts]
-    close(turned(output), torch.cat([turned(o) for o, _ in alone]))
+    transposed = (lambda x: x.transpose(0, 1)) if batch_first else (lambda x: x)
+    output, h_n = rnn(transposed(torch.cat(parts)), reset=transposed(reset))
+    alone = [rnn(transposed(part)) for part in parts]
+    close(transposed(output), torch.cat([transposed(o) for o, _ in alone]))
     close(h_n, alone[-1][1])
 
 

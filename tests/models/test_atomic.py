@@ -58,9 +58,7 @@ def test_an_error_in_the_block_keeps_the_old_content(tmp_path):
 def test_a_killed_writer_keeps_the_old_content_and_the_next_cleans_up(tmp_path):
     path = tmp_path / "numbers"
     path.write_text("old")
-    source = Path(
-        sys.modules[write_atomically.__module__].__file__
-    )  # only this file: importing torch would take seconds
+    source = Path(sys.modules[write_atomically.__module__].__file__)  # by itself: importing torch takes seconds
     code = f"""if True:
         import importlib.util, os, signal, pathlib
         spec = importlib.util.spec_from_file_location("atomic", {str(source)!r})

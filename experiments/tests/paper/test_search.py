@@ -20,7 +20,7 @@ OPTIONS = Options("cpu", show_progress=False)
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """Trials of seconds."""
+    """Make trials take seconds."""
 
     def run(task, layer):
         small = copy_first_run(length=5, d_model=4, d_state=4)
@@ -42,7 +42,7 @@ def test_all_trials_are_stored_and_the_best_is_chosen(tiny, tmp_path):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_an_interrupted_search_goes_on_where_it_stopped(tiny, tmp_path):
+def test_an_interrupted_search_resumes(tiny, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     search("copy-first", "lru", 7, whole, tmp_path / "runs", OPTIONS, say=str)
     for trials in (3, 6, 7):
@@ -52,11 +52,11 @@ def test_an_interrupted_search_goes_on_where_it_stopped(tiny, tmp_path):
     assert [trial["scores"] for trial in a] == [trial["scores"] for trial in b]
 
 
-def test_no_trial_begins_after_the_deadline(tiny, tmp_path):
+def test_no_trial_starts_after_the_deadline(tiny, tmp_path):
     assert search("copy-first", "bmru", 3, tmp_path, tmp_path / "runs", OPTIONS, deadline=1e-9, say=str) is None
 
 
-def test_the_test_set_is_not_seen(tiny, tmp_path, monkeypatch):
+def test_the_test_set_is_not_used(tiny, tmp_path, monkeypatch):
     asked = []
     samples = CopyFirst.samples
 
@@ -103,7 +103,7 @@ def test_best_score_so_far():
 
 
 @pytest.mark.parametrize("path", sorted((RESULTS / "search").glob("*.json")), ids=lambda path: path.stem)
-def test_settings_of_the_recipe_are_those_that_the_search_found(path):
+def test_recipes_use_the_settings_found_by_the_search(path):
     found = read_json(path)
     assert BEST[found["task"], found["layer"]] == best_choice(path)
     assert len(found["trials"]) == module.TRIALS

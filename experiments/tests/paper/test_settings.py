@@ -158,7 +158,7 @@ def test_other_values_of_the_tables_can_be_reached():
 
 
 @pytest.mark.parametrize(("cells", "beta_bias"), [(("bmru",), 8.0), (("lru", "hybrid"), 8.0), (("lru", "gru"), 0.0)])
-def test_initial_thresholds_are_high(cells, beta_bias):
+def test_models_with_thresholds_start_with_high_ones(cells, beta_bias):
     """On copy-first-input (docs/log.md). The hash of a run without thresholds does not depend on the preset."""
     assert paper_run("copy-first", cells).model.beta_bias == beta_bias
 

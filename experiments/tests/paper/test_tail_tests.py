@@ -1,4 +1,4 @@
-"""Tests with long tails: against reading whole sequences at once, and what must not change."""
+"""Tests with long tails match whole sequences read at once, and leave the model unchanged."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ def tails_up_to_100(tail, held):
 @pytest.mark.parametrize("cell", ["bmru", "lru", "hybrid"])
 @pytest.mark.parametrize("tail", ["black", "random", "images"])
 @pytest.mark.parametrize("held", [False, True])
-def test_accuracy_is_that_of_whole_sequences(cell, tail, held):
+def test_accuracy_matches_whole_sequences(cell, tail, held):
     run, model = model_of(cell)
     found = measure_tails(run, model, tails_up_to_100(tail, held))
     position = dataclasses.replace(run.model.position, held=held)
@@ -61,7 +61,7 @@ def test_accuracy_is_that_of_whole_sequences(cell, tail, held):
         assert result["same"] == (answers == first[:samples]).double().mean()
 
 
-def test_the_model_is_left_as_it_was():
+def test_the_model_is_left_unchanged():
     run, model = model_of("bmru")
     measure_tails(run, model, tails_up_to_100("black", held=True))
     assert model.position.last is None

@@ -42,7 +42,7 @@ def exact_scan_drifts(patch: Patch) -> None:
 
 
 def many_ticks_more(patch: Patch) -> None:
-    """Make the clock run longer than requested."""
+    """Run at least 10,000 ticks, so that even a clock of few ticks converges."""
     plain = theory_claims.settle
     patch.setattr(theory_claims, "settle", lambda *args, ticks: plain(*args, ticks=max(ticks, 10_000)))
 

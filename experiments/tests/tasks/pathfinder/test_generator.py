@@ -158,7 +158,7 @@ def pair(request) -> tuple[np.ndarray, np.ndarray]:
 def test_means_agree_within_their_sampling_error(pair):
     theirs, ours = (per_image(x) for x in pair)
     off = {name: round(standard_errors(ours[name], theirs[name]), 2) for name in theirs}
-    assert {name: z for name, z in off.items() if abs(z) > 3.3} == {}  # of 25: by chance in one set of 40
+    assert {name: z for name, z in off.items() if abs(z) > 3.3} == {}  # one set of 25 in 40 exceeds it by chance
     assert np.mean([z * z for z in off.values()]) < 3
 
 
