@@ -49,5 +49,5 @@ clean:
 	touch $@
 
 .venv/dev: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[dev]' --editable './experiments[distributed]'
+	$(PIP) --editable '.[dev]' --editable './experiments[distributed,search]'
 	touch $@ .venv/experiments

@@ -117,9 +117,10 @@ def test_unknown_names_raise(words, message):
 
 def test_results_in_the_repository_are_recognised():
     """By the run's hash, which a changed default must not change."""
-    known = {e.run.id: e for e in plan(seeds=range(5))}
+    known = {(e.recipe, e.run.id): e for e in plan(seeds=range(5))}
     records = store.load(RESULTS)
-    assert len(records) >= 5
+    assert len(records) >= 80
     for record in records:
-        assert known[record.id].name == record.name
+        earlier = record.configuration.endswith(("-threshold-0", "-threshold-4", "-first"))  # of settings given up
+        assert earlier or known[record.recipe, record.id].name == record.name
         assert record.failure is not None or record.metrics["last"]["epoch"] == record.run.epochs

@@ -1,5 +1,6 @@
 """The commands on the paper: compute its experiments, draw its figures, measure its claims, write the report."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from multistable_experiments.paper.figures import PaperFigure
     from multistable_experiments.paper.store import Record
 
-__all__ = ["claims", "figure", "report", "reproduce"]
+__all__ = ["claims", "figure", "report", "reproduce", "sweep"]
 
 FIGURES_HELP = (
     "tails, copy-first, generalisation, permuted-mnist, without-positions, pathfinder; all of them by default."
@@ -80,6 +81,35 @@ def reproduce(
         recipes = (recipe,) if recipe else ("paper", "best")
         summary = compute(figures or None, scale, recipes, seeds, seconds, out, folder, Options(device), say=typer.echo)
     raise typer.Exit(summary.exit_code)
+
+
+def sweep(
+    task: Annotated[Literal["mnist", "copy-first"], typer.Argument(help="The task.")],
+    cell: Annotated[str, typer.Argument(help="The layer: bmru, lru, hybrid, mingru, gru.")],
+    trials: Annotated[int, typer.Option(min=1, help="Trials in all, those of earlier calls included.")] = 16,
+    budget: Annotated[str, typer.Option(help="Begin no trial after this time.", show_default="never")] = "",
+    out: Annotated[Path, typer.Option(help="Folder for the runs of trials, which are removed.")] = Path("runs"),
+    results: ResultsOption = None,
+    device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "auto",
+) -> None:
+    """Search settings of a layer for a task, on validation data alone, for the recipe "best".
+
+    All trials are stored in results/search. Interrupt it at any time:
+    the same command goes on. Needs Optuna, the extra "search" of the experiments.
+    """
+    with exit_on_error():
+        import time
+
+        from multistable_experiments.paper.reproduce import parse_duration
+        from multistable_experiments.paper.search import search
+        from multistable_experiments.training.loop import Options
+
+        if find_spec("optuna") is None:
+            raise ImportError("optuna is missing: pip install './experiments[search]'")
+        deadline = time.perf_counter() + parse_duration(budget) if budget else None
+        folder = results or default_folder("results")
+        choice = search(task, cell, trials, folder, out, Options(device), deadline, typer.echo)
+    typer.echo(f"best so far: {choice}")
 
 
 def figure(

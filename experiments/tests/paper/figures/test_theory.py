@@ -85,11 +85,13 @@ def test_surrogates_peak_at_zero_and_are_the_slopes_of_their_functions():
 def test_stationary_memory_shows_states_and_errors(monkeypatch):
     states = {"BMRU": torch.tensor([[1.0, 1.0], [-1.0, -1.0]]), "LRU": torch.tensor([[1.0 + 1j, 0.5], [-1.0, -0.5]])}
     errors = {"BMRU": [0.0, 0.0, 0.0], "LRU": [1e-3, 0.1, 1.0]}
-    monkeypatch.setattr(theory, "hold_one_bit", lambda: HeldBit([10, 100, 1000], states, errors))
+    monkeypatch.setattr(
+        theory, "hold_one_bit", lambda: HeldBit([10, 100, 1000], states, errors, {"BMRU": 4, "LRU": 10})
+    )
     bmru, lru, right = draw("stationary_memory").axes
     assert [y_of(line).tolist() for line in bmru.lines] == [[1.0, 1.0], [-1.0, -1.0]]
     assert y_of(lru.lines[0]).tolist() == pytest.approx([2**0.5, 0.5])
-    assert [y_of(line).tolist() for line in right.lines] == [[1e-16] * 3, errors["LRU"]]
+    assert [y_of(line).tolist() for line in right.lines[:2]] == [[1e-16] * 3, errors["LRU"]]
 
 
 def test_gradients_are_constant_or_zero():

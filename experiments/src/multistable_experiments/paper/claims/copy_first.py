@@ -1,11 +1,12 @@
 """Claims on copy-first-input and its generalisation (section 5.2), measured on results.
 
 The error is the mean squared error; always answering 0 gives 1. Thresholds, fixed when these runs had one seed: a model
-that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is at least twice the error, *unaffected* at
-most 1.1 times more or less, at most twice the error with the noise of the training; *much more resilient* is at most half the error. Every seed
-must learn, or fail to: this was added when LRU's second seed at T = 300 learned and the mean still said that it does
-not. *Only* means nine tenths of the loss with every seed: this was fixed before any of these runs was tested so, but
-after five seeds did not hold the claim by another count, which left out zeros (docs/log.md).
+that *learns* has at most 0.1, one that *does not* at least 0.5; *degrades* is at least twice the error; *unaffected* is
+at most 1.1 times more or less, and at most twice the error with the noise of the training; *much more resilient* is at
+most half the error. Every seed must learn, or fail to: this was added when LRU's second seed at T = 300 learned and the
+mean still said that it does not. *Only* means nine tenths of the loss with every seed: this was fixed before any of
+these runs was tested so, but after five seeds did not hold the claim by another count, which left out zeros
+(docs/log.md).
 """
 
 import math
@@ -195,8 +196,8 @@ def longer_bmru_loud(records: Sequence[Record]) -> Finding:
     "longer-bmru-quiet",
     "With low noise BMRU is unaffected by the length",
     "sec. 5.2, fig. 9, right",
-    f"its error with noise of standard deviation 0.1 at T = {LONG:,}: not {UNAFFECTED:g} times more or less than that at "
-    f"T = {SHORT}, which is at most {DEGRADES:g} times that with noise 1",
+    f"its error with noise of standard deviation 0.1 at T = {LONG:,}: not {UNAFFECTED:g} times more or less than that "
+    f"at T = {SHORT}, which is at most {DEGRADES:g} times that with noise 1",
 )
 def longer_bmru_quiet(records: Sequence[Record]) -> Finding:
     finding, other = (unaffected(records, noise) for noise in (QUIET, QUIET_VARIANCE))
