@@ -28,12 +28,20 @@ __all__ = [
     "by_best",
     "by_paper",
     "has_eigenvalues",
+    "seeds_of",
 ]
 
 Recipe = Literal["paper", "best", "tuned"]
 RECIPES: tuple[Recipe, ...] = ("paper", "best", "tuned")
 SEEDS: dict[Recipe, int] = {"paper": 5, "best": 3, "tuned": 5}
-"""Seeds per configuration at scale ``full``, and one at the others; the paper's values are means over 5 runs."""
+"""Seeds per configuration at scale ``full``; the paper's values are means over 5 runs."""
+
+
+def seeds_of(recipe: Recipe, run: Run) -> int:
+    """How many seeds a configuration gets: one where a run takes longest, Pathfinder and three blocks by the paper."""
+    if recipe == "tuned":
+        return SEEDS[recipe]
+    return 1 if run.task.name == "pathfinder" or (recipe == "paper" and len(run.model.cells) > 2) else SEEDS[recipe]
 
 
 def by_paper(run: Run) -> Run:
@@ -85,7 +93,13 @@ BEST: dict[tuple[str, str], Choice] = {
     ),
 }
 """Task and layer -> the choice of its search, ``results/search/<task>-<layer>.json``."""
-BEST_EPOCHS = {"copy-first": 100, "mnist": 30, "pathfinder": 100}
+BEST |= dict.fromkeys(
+    [("pathfinder", layer) for layer in ("lru", "hybrid", "bmru")],
+    Choice(peak=2e-3, decay=0.05, bmru_decay=0.05, r_min=0.9, r_max=0.999),
+)
+"""On Pathfinder there is no search: one run takes half an hour. All layers have the settings of the LRU's authors, but
+one learning rate where they have 4e-3 and, for the recurrence, 1e-3."""
+BEST_EPOCHS = {"copy-first": 100, "mnist": 30, "pathfinder": 18}
 
 
 def apply_choice(run: Run, choice: Choice) -> Run:

@@ -186,7 +186,8 @@ def estimate_seconds(experiment: Experiment, records: Sequence[Record]) -> float
     Without compiling, data and tests at other lengths.
     """
     run = experiment.run
-    timesteps = run.epochs * run.task.length * TRAINING_SAMPLES[run.task.name]
+    samples = TRAINING_SAMPLES[run.task.name] + getattr(run.task, "more_images", 0)
+    timesteps = run.epochs * run.task.length * samples
     alike = [
         record.timesteps_per_second
         for record in records

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from multistable.models import ModelConfig
 from multistable.models.config import LRUConfig, PositionConfig
 from multistable.ops.checks import check_sizes
-from multistable_experiments.tasks import MNIST, TASKS, Task
+from multistable_experiments.tasks import MNIST, TASKS, Pathfinder, Task
 
 __all__ = ["LATER", "Decay", "Precision", "Run", "Schedule"]
 
@@ -18,6 +18,7 @@ Precision = Literal["float32", "bfloat16"]
 
 LATER: dict[type, dict[str, Any]] = {
     MNIST: {"tail": "black"},
+    Pathfinder: {"more_images": 0, "augmented": False},
     ModelConfig: {"start": "zero"},
     PositionConfig: {"held": False},
 }

@@ -52,6 +52,29 @@ def test_s4_split_matches_random_split():
         assert rows.tolist() == list(part.indices)
 
 
+def test_more_images_train_and_leave_the_other_sets_alone(data):
+    few, more = replace(SMALL, images=200), replace(SMALL, images=200, more_images=100)
+    stored = torch.from_numpy(read(generated_file("intermediate")).images).flatten(1)
+    for split in ("valid", "test"):
+        assert torch.equal(more.samples(split, 0).stored, few.samples(split, 0).stored)
+    assert torch.equal(more.samples("train", 0).stored, torch.cat([few.samples("train", 0).stored, stored[200:]]))
+    with pytest.raises(ValueError, match="holds 300 images of the level intermediate, expected 301"):
+        replace(SMALL, images=200, more_images=101).samples("train", 0)
+
+
+def test_augmented_images_are_rotated_and_mirrored(data):
+    images = SMALL.samples("train", 0).stored
+    assert torch.equal(SMALL.augment(images), images)
+    torch.manual_seed(0)
+    changed = replace(SMALL, augmented=True).augment(images)
+    seen = set()
+    for before, after in zip(images.view(-1, 32, 32), changed.view(-1, 32, 32), strict=True):
+        ways = [before.rot90(k).flip(1) if mirrored else before.rot90(k) for k in range(4) for mirrored in (0, 1)]
+        [way] = [i for i, x in enumerate(ways) if torch.equal(x, after)]
+        seen.add(way)
+    assert seen == set(range(8))
+
+
 def test_samples_come_from_the_file(data):
     stored = read(generated_file("intermediate"))
     sets = {split: SMALL.samples(split, seed=0) for split in ("train", "valid", "test")}

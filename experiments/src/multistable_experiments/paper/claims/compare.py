@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from multistable.models import ModelConfig
 from multistable_experiments.paper.claims.claim import Finding
-from multistable_experiments.paper.recipes import BEST_EPOCHS, SEEDS
+from multistable_experiments.paper.recipes import BEST_EPOCHS, seeds_of
 from multistable_experiments.paper.settings import preset
 from multistable_experiments.paper.store import Record, by_seed
 
@@ -83,7 +83,8 @@ def over_seeds(records: Sequence[Record], task: str, numbers: Mapping[str, tuple
     epochs = sorted({record.run.epochs for record in used})
     recipe = used[0].recipe
     planned = BEST_EPOCHS[task] if recipe == "best" else preset(task, "full").epochs
-    finding = Finding(held, words, "", tuple(seeds), tuple(epochs), planned, SEEDS[recipe])
+    needed = min(seeds_of(recipe, record.run) for record in used)
+    finding = Finding(held, words, "", tuple(seeds), tuple(epochs), planned, needed)
     return note_start(finding, [record.run.model for record in used])
 
 
