@@ -4,9 +4,12 @@ Each scan is defined by a loop (``reference.py``) and computed by the fastest ba
 :func:`explain` says which one and why. Latches and maps only select, so every backend returns the same bits.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from multistable.ops import reference
+from multistable.ops.autograd import Function
 from multistable.ops.checks import (
     check_alpha_surr,
     check_bmru,
@@ -198,6 +201,41 @@ def map_credit(
     if backend != "reference":
         return call("map_adjoint", words, grad, reset, reverse, backend)
     return reference.map_adjoint(unpack(words, grad.shape[3]).byte(), grad, reset=reset, reverse=reverse)
+
+
+def map_path(
+    chosen: Tensor, words: Tensor, start: Tensor | None, *, reset: Tensor | None, reverse: bool, backend: str
+) -> Tensor:
+    """The path of a machine as one-hot states ``[B, T, N, K]``, differentiable.
+
+    ``chosen [B, T, N, K]`` is that path already: the one-hot vector of what each step chose on the realised column of
+    its map. In the value nothing changes; in the gradient, what a read-out sends to ``s_t`` goes to ``chosen_t`` and
+    back through the maps of all earlier steps, to their choices and to ``start [B, N, K]``: :func:`map_adjoint`.
+    """
+    return _Path.apply(chosen, words, start, reset, reverse, backend)
+
+
+class _Path(Function):
+    """See :func:`map_path`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        chosen: Tensor, words: Tensor, start: Tensor | None, reset: Tensor | None, reverse: bool, backend: str
+    ) -> Tensor:
+        return chosen.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, words, _, reset, ctx.reverse, ctx.backend = inputs
+        ctx.save_for_backward(words, reset)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        words, reset = ctx.saved_tensors
+        lam, start = map_credit(words, grads[0], reset=reset, reverse=ctx.reverse, backend=ctx.backend)
+        return lam, None, start if ctx.needs_input_grad[2] else None, None, None, None
 
 
 def bmru_layer(
