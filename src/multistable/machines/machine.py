@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from multistable.ops import map_scan
+from multistable.ops.maps import MOST_STATES
+
 __all__ = ["Machine"]
 
 
@@ -47,6 +50,9 @@ class Machine:
         """The states ``[B, T]`` after each of ``symbols [B, T]``, from ``start [B]`` or state 0."""
         table = torch.tensor(self.table, device=symbols.device)
         q = symbols.new_zeros(len(symbols)) if start is None else start
+        if self.n_states <= MOST_STATES:
+            maps = table.T.byte()[symbols][:, :, None]  # [B, T, 1, Q]
+            return map_scan(maps, q.byte()[:, None]).squeeze(-1).to(symbols.dtype)
         states = torch.empty_like(symbols)
         for t in range(symbols.shape[1]):
             q = table[q, symbols[:, t]]
