@@ -62,7 +62,7 @@ def test_the_choice_gets_what_each_state_would_have_earned(transitions):
     K, N, T = 3, 2, 7
     rnn = FSM(4, N, n_states=K, transitions=transitions, batch_first=True, dtype=torch.float64)
     x, weights = torch.randn(1, T, 4, dtype=torch.float64), torch.randn(1, T, N, dtype=torch.float64)
-    output, h_n = rnn(x)
+    output, _ = rnn(x)
     (output * weights).sum().backward()
     with torch.no_grad():
         scores = rnn.scores(x, 0)

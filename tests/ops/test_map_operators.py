@@ -84,11 +84,11 @@ def test_states_outside_are_refused(backend):
 
 def test_bad_arguments():
     maps, s0, reset = map_inputs(3).values()
-    with pytest.raises(TypeError, match="maps must be uint8, got torch.int64"):
+    with pytest.raises(TypeError, match=r"maps must be uint8, got torch\.int64"):
         map_scan(maps.long())
     with pytest.raises(ValueError, match=r"maps must have shape \[B, T, N, K\] with K from 1 to 16, got"):
         map_scan(torch.zeros(1, 2, 3, 17, dtype=torch.uint8))
-    with pytest.raises(TypeError, match="s0 must be uint8, got torch.float32"):
+    with pytest.raises(TypeError, match=r"s0 must be uint8, got torch\.float32"):
         map_scan(maps, s0.float())
     with pytest.raises(ValueError, match=r"s0 must have shape \[2, 8\]"):
         map_scan(maps, s0[:1])

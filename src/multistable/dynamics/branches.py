@@ -216,4 +216,3 @@ class _Choice(torch.autograd.Function):
         instead = grads[0] * ghost + after.gather(-1, onward).squeeze(-1)
         to_passed = (credit.gather(-1, branch).squeeze(-1) - instead) * derivative(passed, ctx.alpha_surr)
         return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), to_passed, *[None] * 6
-

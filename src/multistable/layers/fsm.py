@@ -147,7 +147,7 @@ class FSM(Recurrent):
         if self.surrogate == "gumbel" and self.training:
             scores = scores - torch.empty_like(scores).exponential_().log()
         K = self.n_states
-        return scores.unflatten(-1, (self.units, K, K) if self.transitions == "any" else (self.units, K + 1))
+        return torch.unflatten(scores, -1, (self.units, K, K) if self.transitions == "any" else (self.units, K + 1))
 
     def maps(self, scores: Tensor) -> Tensor:
         """The state after, for each state before, ``[..., N, K]`` uint8."""
@@ -177,9 +177,7 @@ class FSM(Recurrent):
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        def scan(
-            scores: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool
-        ) -> tuple[Tensor, Tensor]:
+        def scan(scores: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
             return self._scan(scores, layer, direction, h0, reset, reverse)
 
         direction = reverse
@@ -194,24 +192,22 @@ class FSM(Recurrent):
         """States ``[B, T, S]`` in the layout of the input and the last one, from scores ``[B, T, N * M]``."""
         flat = flat if self.batch_first else flat.transpose(0, 1)
         shape = (self.units, self.n_states, self.n_states) if self.transitions == "any" else (self.units, -1)
-        scores = flat.unflatten(-1, shape)
+        scores = torch.unflatten(flat, -1, shape)
         (B, T), N, K = flat.shape[:2], self.units, self.n_states
-        start = None if h0 is None else h0[:, self.hidden_size :].unflatten(-1, (N, K))
+        start = None if h0 is None else torch.unflatten(h0[:, self.hidden_size :], -1, (N, K))
         s0 = torch.zeros(B, N, dtype=torch.uint8, device=flat.device) if start is None else _index(start)
         options: dict[str, Any] = {"reset": reset, "reverse": reverse, "backend": self.backend}
         words = pack_maps(self.maps(scores.detach()), self.backend)
         states, _ = map_states(words, s0, K=K, **options)
         path = map_path(self.choose(scores, _previous(states, s0, reset, reverse)), words, start, **options)
         h = self.read(path, layer, direction)
-        if T == 0:
-            h_last = flat.new_zeros(B, self.state_size) if h0 is None else h0
-        else:
-            h_last = h[:, 0 if reverse else -1]
+        empty = flat.new_zeros(B, self.state_size) if h0 is None else h0
+        h_last = empty if T == 0 else h[:, 0 if reverse else -1]
         return h if self.batch_first else h.transpose(0, 1), h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         scores = self.scores(x, layer)
-        before = h[..., self.hidden_size :].unflatten(-1, (self.units, self.n_states)).to(scores.dtype)
+        before = torch.unflatten(h[..., self.hidden_size :], -1, (self.units, self.n_states)).to(scores.dtype)
         s = _index(before)
         path = self.choose(scores, s)
         if before.requires_grad:  # adds zero, and hands the gradient back through the map

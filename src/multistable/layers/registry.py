@@ -67,6 +67,6 @@ def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
 def describe_names() -> str:
     """The valid layer names, for error messages."""
     return (
-        f"names out of {', '.join(LAYERS)}, fsm:K (K states, at most {MOST_STATES}), clocked:FIELD:N (N iterations per timestep), mru:FIELD or mru:FIELD:K (at "
-        f"most K branches) with FIELD out of {', '.join(FIELDS)}"
+        f"names out of {', '.join(LAYERS)}, fsm:K (K states, at most {MOST_STATES}), clocked:FIELD:N (N iterations "
+        f"per timestep), mru:FIELD or mru:FIELD:K (at most K branches) with FIELD out of {', '.join(FIELDS)}"
     )

@@ -118,7 +118,9 @@ class _Walk:
             states = torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(part), units)
             after, output, ratio = _step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))
             keys: list[bytes] = [bytes(row) for row in cast(Any, after).tolist()]
-            answers: list[tuple[int, float]] = list(zip(cast(Any, output).tolist(), cast(Any, ratio).tolist(), strict=True))
+            answers: list[tuple[int, float]] = list(
+                zip(cast(Any, output).tolist(), cast(Any, ratio).tolist(), strict=True)
+            )
             for j, (answer, margin) in enumerate(answers):
                 parent, symbol = part[j // A], j % A
                 q = self.target.table[self.targets[parent]][symbol]
@@ -141,10 +143,10 @@ def _bytes(q: int) -> bytes:
 
 
 def _step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One symbol ``x [R, A]`` in the joint states ``[R, L * N]``: the states after, the output ``[R]``, and the smallest
+    """One symbol ``x [R, A]`` in the joint states ``[R, L * N]``: the states after, the output ``[R]``, the smallest
     ratio of a margin to its rounding ``[R]``."""
     rnn, (R, device) = model.rnn, (len(x), x.device)
-    ratio, after = torch.full([R], torch.inf, dtype=torch.float64, device=device), []
+    ratio, after = torch.full([R], torch.inf, dtype=torch.float64, device=device), list[Tensor]()
     for layer, state in enumerate(states.to(device).long().view(R, rnn.num_layers, rnn.units).unbind(1)):
         weight, bias, value = rnn.parameters_of(layer)
         scores, rounding = _scores(x, weight, bias)
@@ -161,9 +163,10 @@ def _step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor,
 def _columns(rnn: FSM, scores: Tensor, state: Tensor) -> Tensor:
     """The scores ``[R, N, M]`` of what can follow each unit's state ``[R, N]``."""
     if rnn.transitions == "set":
-        return scores.unflatten(-1, (rnn.units, -1))
+        return torch.unflatten(scores, -1, (rnn.units, -1))
     K = rnn.n_states
-    return scores.unflatten(-1, (rnn.units, K, K)).gather(2, state[..., None, None].expand(-1, -1, 1, K)).squeeze(2)
+    columns = torch.unflatten(scores, -1, (rnn.units, K, K))
+    return columns.gather(2, state[..., None, None].expand(-1, -1, 1, K)).squeeze(2)
 
 
 def _scores(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:

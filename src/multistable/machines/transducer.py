@@ -33,7 +33,9 @@ class Transducer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        size = units * n_states  # value vectors of n_states numbers, so that a linear read-out can tell all states apart
+        size = (
+            units * n_states
+        )  # value vectors of n_states numbers, so that a linear read-out can tell all states apart
         self.rnn = FSM(
             n_symbols, size, num_layers, batch_first=True, n_states=n_states, value_size=n_states,
             surrogate=surrogate, alpha_surr=alpha_surr, dtype=dtype,
@@ -42,5 +44,5 @@ class Transducer(nn.Module):
 
     def forward(self, symbols: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x = F.one_hot(symbols, self.rnn.input_size).to(self.read_out.weight.dtype)
-        features, state = self.rnn(x, state)
-        return self.read_out(features), state
+        features, last = self.rnn(x, state)
+        return self.read_out(features), last

@@ -171,7 +171,7 @@ def map_forward(
 
 
 def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:
-    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return the wide one before the first step, ``[B, N, K]``."""
+    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return that before the first step, wide."""
     (B, _, N, K), dtype = grad.shape, wide(grad.dtype)
     out, start = _widened(lam, dtype), lam.new_empty(B, N, K, dtype=dtype)
     rows = [_rows(x.flatten(2 if x.ndim == 4 else 1), words, dtype) for x in (grad, out, start)]

@@ -1,8 +1,8 @@
 """Scans over maps as torch operators: packing, the states, the adjoint.
 
-    map_pack      maps [B, T, N, K] uint8 -> words [B, T, N], whether some state was K or more []
-    map_scan      words, s0 [B, N] -> states [B, T, N] uint8, the last one [B, N]
-    map_adjoint   words, grad [B, T, N, K] -> lam [B, T, N, K], the one before the first step [B, N, K]
+map_pack      maps [B, T, N, K] uint8 -> words [B, T, N], whether some state was K or more []
+map_scan      words, s0 [B, N] -> states [B, T, N] uint8, the last one [B, N]
+map_adjoint   words, grad [B, T, N, K] -> lam [B, T, N, K], the one before the first step [B, N, K]
 """
 
 from collections.abc import Callable

@@ -189,15 +189,15 @@ def map_forward(
 
 
 def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:
-    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return the wide one before the first step, ``[B, N, K]``.
+    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return that before the first step, wide.
 
     Against the order of the scan, step i hands ``lam_i[map_i]`` on to step i + 1. ``route`` is the entry of what came
     into the chunk that has reached each state, ``open_`` whether no reset has cut it off.
     """
     B, T, N, K = grad.shape
     back, dtype = not reverse, wide(grad.dtype)
-    total = _chunks(flip(grad.to(dtype, copy=True), back).flatten(2)).unflatten(3, (N, K))  # [B, C, L, N, K]
-    index = _chunks(flip(maps.unpack(words, K), back).flatten(2)).unflatten(3, (N, K))
+    total = torch.unflatten(_chunks(flip(grad.to(dtype, copy=True), back).flatten(2)), 3, (N, K))  # [B, C, L, N, K]
+    index = torch.unflatten(_chunks(flip(maps.unpack(words, K), back).flatten(2)), 3, (N, K))
     passes = torch.ones_like(words[..., :1], dtype=torch.bool) if reset is None else ~reset[..., None]
     passes = _chunks(flip(passes, back))[..., None]
     route, open_ = torch.arange(K, device=grad.device).expand_as(index).clone(), torch.ones_like(passes)

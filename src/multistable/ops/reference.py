@@ -20,7 +20,17 @@ from multistable.ops.autograd import Function
 from multistable.ops.numerics import wide
 from multistable.surrogate import derivative, sign
 
-__all__ = ["bmru_scan", "bmru_step", "gates", "latch", "latch_scan", "linear_scan", "map_adjoint", "map_scan", "rounded"]
+__all__ = [
+    "bmru_scan",
+    "bmru_step",
+    "gates",
+    "latch",
+    "latch_scan",
+    "linear_scan",
+    "map_adjoint",
+    "map_scan",
+    "rounded",
+]
 
 
 def bmru_scan(
@@ -101,10 +111,8 @@ def linear_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, *, reset: Tensor
     return torch.stack(hs, dim=1).to(dtype) if hs else torch.zeros_like(b, dtype=dtype)
 
 
-def map_scan(
-    maps: Tensor, s0: Tensor | None = None, *, reset: Tensor | None = None, reverse: bool = False
-) -> Tensor:
-    """States ``s [B, T, N]`` of machines: ``maps [B, T, N, K]`` has the state after each step for every state before."""
+def map_scan(maps: Tensor, s0: Tensor | None = None, *, reset: Tensor | None = None, reverse: bool = False) -> Tensor:
+    """States ``s [B, T, N]`` of machines; ``maps [B, T, N, K]``: the state after, for every state before."""
     B, T, N, _ = maps.shape
     s = maps.new_zeros(B, N) if s0 is None else s0
     states = torch.zeros_like(maps[..., 0])

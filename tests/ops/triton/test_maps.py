@@ -38,7 +38,9 @@ def test_four_maps_in_a_word_equal_single_ones(K, cut, monkeypatch):
     assert torch.equal(on_device(map_scan, **inputs), together)
 
 
-@pytest.mark.parametrize(("K", "dtype"), [(1, torch.float32), (2, torch.bfloat16), (7, torch.float64), (16, torch.float32)])
+@pytest.mark.parametrize(
+    ("K", "dtype"), [(1, torch.float32), (2, torch.bfloat16), (7, torch.float64), (16, torch.float32)]
+)
 @pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
 def test_map_adjoint(K, dtype, reverse):
     inputs = map_inputs(K, (2, 7, 5))

@@ -1,10 +1,10 @@
 """State tracking: read symbols, answer with the state of a machine. Exact at every length, or not at all.
 
-    parity       whether the number of ones is odd
-    mod3, mod5   the number of ones modulo n, for any n from 2 on
-    flip-flop    the last bit that was set; a third symbol sets nothing
-    dyck         brackets of two kinds, at most three open at a time: closed, open, or broken
-    Z2, Z3, Z6, S3, D4, A4, S4, A5   the product of all elements of a group so far
+parity       whether the number of ones is odd
+mod3, mod5   the number of ones modulo n, for any n from 2 on
+flip-flop    the last bit that was set; a third symbol sets nothing
+dyck         brackets of two kinds, at most three open at a time: closed, open, or broken
+Z2, Z3, Z6, S3, D4, A4, S4, A5   the product of all elements of a group so far
 """
 
 import re

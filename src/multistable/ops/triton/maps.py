@@ -295,7 +295,7 @@ def map_forward(
 
 
 def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:
-    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return the wide one before the first step, ``[B, N, K]``."""
+    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return that before the first step, wide."""
     B, T, N, K = grad.shape
     KP, dtype = triton.next_power_of_2(K), wide(grad.dtype)
     BN = min(128 // max(KP, 4), triton.next_power_of_2(N))  # a warp has four numbers per thread
