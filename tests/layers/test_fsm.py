@@ -40,7 +40,7 @@ def test_two_states_that_are_kept_or_set_are_a_bmru():
 
 def test_gradient_of_a_kept_state_does_not_fade():
     """As for the BMRU: what the first step chose gets the same gradient after 10 and after 1000 steps."""
-    rnn = FSM(1, 1, n_states=2, transitions="set", batch_first=True, dtype=torch.float64)
+    rnn = FSM(1, 1, n_states=2, transitions="set", surrogate="margin", batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         rnn.weight_ih_l0.copy_(torch.tensor([[1.0], [-1.0], [0.0]]))
         rnn.bias_ih_l0.copy_(torch.tensor([0.0, 0.0, 0.5]))
@@ -60,7 +60,7 @@ def test_gradient_of_a_kept_state_does_not_fade():
 def test_the_choice_gets_what_each_state_would_have_earned(transitions):
     """By hand, on the definition: the adjoint of the maps, then the margins of the realised column."""
     K, N, T = 3, 2, 7
-    rnn = FSM(4, N, n_states=K, transitions=transitions, batch_first=True, dtype=torch.float64)
+    rnn = FSM(4, N, n_states=K, transitions=transitions, surrogate="margin", batch_first=True).double()
     x, weights = torch.randn(1, T, 4, dtype=torch.float64), torch.randn(1, T, N, dtype=torch.float64)
     output, _ = rnn(x)
     (output * weights).sum().backward()
@@ -137,7 +137,7 @@ def test_nan_scores_are_seen():
         ({"n_states": 17}, "n_states must be at most 16, got 17"),
         ({"value_size": 4}, "hidden_size must be a multiple of value_size = 4, got 6"),
         ({"transitions": "all"}, "transitions must be one of any, set, got 'all'"),
-        ({"surrogate": "none"}, "surrogate must be one of margin, softmax, gumbel, got 'none'"),
+        ({"surrogate": "none"}, "surrogate must be one of softmax, margin, gumbel, got 'none'"),
         ({"alpha_surr": -1.0}, "alpha_surr must not be negative"),
     ],
 )

@@ -28,7 +28,7 @@ class Transducer(nn.Module):
         n_states: int = 4,
         num_layers: int = 1,
         *,
-        surrogate: Surrogate = "margin",
+        surrogate: Surrogate = "softmax",
         alpha_surr: float = 1.0,
         dtype: torch.dtype | None = None,
     ) -> None:
