@@ -56,7 +56,7 @@ def test_gradient_of_a_kept_state_does_not_fade():
     assert grads[0] == grads[1] == pytest.approx(2 * 2 * d_up + 2 * d_keep)
 
 
-@pytest.mark.parametrize("transitions", ["any", "set"])
+@pytest.mark.parametrize("transitions", ["any", "set", "count"])
 def test_the_choice_gets_what_each_state_would_have_earned(transitions):
     """By hand, on the definition: the adjoint of the maps, then the margins of the realised column."""
     K, N, T = 3, 2, 7
@@ -74,7 +74,7 @@ def test_the_choice_gets_what_each_state_would_have_earned(transitions):
             for n in range(N):
                 before, after = state[n], int(maps[0, t, n, state[n]])
                 column = scores[0, t, n, before] if transitions == "any" else scores[0, t, n]
-                gain = lam[0, t, n] if transitions == "any" else torch.cat([lam[0, t, n], lam[0, t, n, before, None]])
+                gain = lam[0, t, n] if transitions == "any" else lam[0, t, n, rnn.table()[:, before]]
                 first = int(column.argmax())
                 for j in range(len(column)):
                     part = (gain[j] - gain[first]) * derivative(column[first] - column[j])
@@ -84,6 +84,23 @@ def test_the_choice_gets_what_each_state_would_have_earned(transitions):
                 state[n] = after
     torch.testing.assert_close(rnn.bias_ih_l0.grad, bias.flatten(), rtol=1e-12, atol=1e-12)
     assert bias.abs().max() > 0
+
+
+def test_counting_ends_at_the_first_and_the_last_state():
+    """Scores: up, down, keep. Inputs: +1 counts up, -1 down, 0 keeps."""
+    rnn = FSM(1, 1, n_states=4, transitions="count", batch_first=True)
+    with torch.no_grad():
+        rnn.weight_ih_l0.copy_(torch.tensor([[1.0], [-1.0], [0.0]]))
+        rnn.bias_ih_l0.copy_(torch.tensor([0.0, 0.0, 0.5]))
+        rnn.value_l0.copy_(torch.arange(4.0)[None, :, None])
+    moves = torch.randint(-1, 2, (50,)).tolist()
+    count, counts = 0, []
+    for move in moves:
+        count = min(max(count + move, 0), 3)
+        counts.append(count)
+    output, _ = rnn(torch.tensor(moves).view(1, -1, 1).float())
+    assert output.flatten().tolist() == counts
+    assert set(counts) == {0, 1, 2, 3}
 
 
 def test_noise_only_in_training():
@@ -136,7 +153,7 @@ def test_nan_scores_are_seen():
         ({"n_states": 0}, "n_states must be a positive integer, got 0"),
         ({"n_states": 17}, "n_states must be at most 16, got 17"),
         ({"value_size": 4}, "hidden_size must be a multiple of value_size = 4, got 6"),
-        ({"transitions": "all"}, "transitions must be one of any, set, got 'all'"),
+        ({"transitions": "all"}, "transitions must be one of any, set, count, got 'all'"),
         ({"surrogate": "none"}, "surrogate must be one of softmax, margin, gumbel, got 'none'"),
         ({"alpha_surr": -1.0}, "alpha_surr must not be negative"),
     ],

@@ -14,7 +14,7 @@ from multistable.surrogate import largest
 
 __all__ = ["FSM", "Surrogate", "Transitions"]
 
-Transitions = Literal["any", "set"]
+Transitions = Literal["any", "set", "count"]
 Surrogate = Literal["softmax", "margin", "gumbel"]
 
 
@@ -48,9 +48,10 @@ class FSM(Recurrent):
         n_states: K, from 1 to 16. Default: 4
         value_size: the length of value vectors; ``hidden_size`` must be a multiple of it. With 1 a linear read-out sees
             a level of each unit, with K it can tell all states apart. Default: 1
-        transitions: ``"any"``: every map of the K states, :math:`K^2` scores per unit. ``"set"``: keep the state or set
-            it to one of K, K + 1 scores, the last of which keeps; with K = 2 that is a
-            :class:`~multistable.BMRU`. Default: ``"any"``
+        transitions: ``"any"``: every map of the K states, :math:`K^2` scores per unit. ``"set"``: set the state to one
+            of K or keep it, K + 1 scores; with K = 2 that is a :class:`~multistable.BMRU`. ``"count"``: to the next
+            state, to the one before, or keep it, 3 scores; the first and the last state are where counting ends.
+            Default: ``"any"``
         surrogate: the gradient of a choice (:func:`multistable.surrogate.largest`). ``"softmax"``: the derivative of a
             softmax. ``"margin"``: each comparison of the largest score with another has the BMRU's surrogate
             derivative. ``"gumbel"``: the softmax, and in training the scores have Gumbel noise, forward and backward, so
@@ -63,7 +64,8 @@ class FSM(Recurrent):
     from chunk to chunk. Zeros, the default, and ``reset`` mean state 0 of every unit.
 
     Attributes:
-        weight_ih_l[k]: ``[N * M, D]``, M = ``K * K`` scores per unit from state i to j at ``i * K + j``, or K + 1.
+        weight_ih_l[k]: ``[N * M, D]``, M = ``K * K`` scores per unit, from state i to j at ``i * K + j``, or as many as
+            there are transitions to choose from, in the order above.
         bias_ih_l[k]: ``[N * M]``.
         value_l[k]: ``[N, K, value_size]``. Initially levels from 1 to -1, or normal for vectors.
 
@@ -130,7 +132,7 @@ class FSM(Recurrent):
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         K = self.n_states
-        scores = self.units * (K * K if self.transitions == "any" else K + 1)
+        scores = self.units * (K * K if self.transitions == "any" else len(self.table()))
         return {"weight_ih": (scores, width), "bias_ih": (scores,), "value": (self.units, K, self.value_size)}
 
     def init_layer(self, layer: int, reverse: bool) -> None:
@@ -143,31 +145,42 @@ class FSM(Recurrent):
                 value.copy_(torch.linspace(1, -1, self.n_states)[:, None])
 
     def scores(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
-        """Scores of all transitions in the layout of x, ``[..., N, K, K]`` or ``[..., N, K + 1]``, with noise."""
+        """Scores of all transitions in the layout of x, ``[..., N, K, K]`` or ``[..., N, M]``, with noise."""
         scores = self.project(x, layer, reverse)
         if self.surrogate == "gumbel" and self.training:
             scores = scores - torch.empty_like(scores).exponential_().log()
+        return self._by_unit(scores)
+
+    def _by_unit(self, scores: Tensor) -> Tensor:
+        """Scores ``[..., N * M]`` as ``[..., N, K, K]`` or ``[..., N, M]``."""
         K = self.n_states
-        return torch.unflatten(scores, -1, (self.units, K, K) if self.transitions == "any" else (self.units, K + 1))
+        return torch.unflatten(scores, -1, (self.units, K, K) if self.transitions == "any" else (self.units, -1))
+
+    def table(self) -> Tensor:
+        """The maps ``[M, K]`` that the largest of M scores chooses, unless ``transitions="any"``."""
+        K, same = self.n_states, torch.arange(self.n_states)
+        if self.transitions == "set":
+            return torch.cat([same[:, None].expand(K, K), same[None]])
+        return torch.stack([(same + 1).clamp(max=K - 1), (same - 1).clamp(min=0), same])
 
     def maps(self, scores: Tensor) -> Tensor:
         """The state after, for each state before, ``[..., N, K]`` uint8."""
         choice = scores.argmax(-1)
-        if self.transitions == "set":
-            same = torch.arange(self.n_states, device=scores.device)
-            choice = torch.where(choice[..., None] < self.n_states, choice[..., None], same)
-        return choice.byte()
+        if self.transitions == "any":
+            return choice.byte()
+        return self.table().to(scores.device)[choice].byte()
 
     def choose(self, scores: Tensor, before: Tensor) -> Tensor:
         """One-hot vectors ``[..., N, K]`` of the states after, with a surrogate gradient, from the states before."""
         alpha_surr = self.alpha_surr if self.surrogate == "margin" else None
-        before, K = before.long()[..., None], self.n_states
+        before, K = before.long(), self.n_states
         if self.transitions == "any":
-            column = scores.gather(-2, before[..., None].expand(*before.shape, K)).squeeze(-2)
+            column = scores.gather(-2, before[..., None, None].expand(*before.shape, 1, K)).squeeze(-2)
             return largest(column, alpha_surr)
         choice = largest(scores, alpha_surr)
-        same = before == torch.arange(K, device=scores.device)
-        return choice[..., :K] + choice[..., K:] * same.to(choice.dtype)
+        after = self.table().T.to(scores.device)[before]  # [..., N, M]: where each choice leads
+        leads = after[..., None] == torch.arange(K, device=scores.device)
+        return (choice[..., None] * leads.to(choice.dtype)).sum(-2)
 
     def read(self, path: Tensor, layer: int, reverse: bool = False) -> Tensor:
         """The state ``[..., S]``, features first, of one-hot states ``[..., N, K]``. The sums have one term each."""
@@ -192,8 +205,7 @@ class FSM(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         """States ``[B, T, S]`` in the layout of the input and the last one, from scores ``[B, T, N * M]``."""
         flat = flat if self.batch_first else flat.transpose(0, 1)
-        shape = (self.units, self.n_states, self.n_states) if self.transitions == "any" else (self.units, -1)
-        scores = torch.unflatten(flat, -1, shape)
+        scores = self._by_unit(flat)
         (B, T), N, K = flat.shape[:2], self.units, self.n_states
         start = None if h0 is None else torch.unflatten(h0[:, self.hidden_size :], -1, (N, K))
         s0 = torch.zeros(B, N, dtype=torch.uint8, device=flat.device) if start is None else _index(start)

@@ -152,7 +152,9 @@ def _step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor,
         scores, rounding = _scores(x, weight, bias)
         chosen, layer_ratio = _decide(*(_columns(rnn, s, state) for s in (scores, rounding)))
         ratio = torch.minimum(ratio, layer_ratio.amin(-1))
-        state = torch.where(chosen < rnn.n_states, chosen, state)  # the last choice of transitions="set" keeps
+        if rnn.transitions != "any":
+            chosen = rnn.table().to(device)[chosen, state]
+        state = chosen
         after.append(state.byte().cpu())
         x = value[torch.arange(rnn.units, device=device), state].flatten(1)
     scores, rounding = _scores(x, model.read_out.weight, model.read_out.bias)
@@ -162,7 +164,7 @@ def _step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor,
 
 def _columns(rnn: FSM, scores: Tensor, state: Tensor) -> Tensor:
     """The scores ``[R, N, M]`` of what can follow each unit's state ``[R, N]``."""
-    if rnn.transitions == "set":
+    if rnn.transitions != "any":
         return torch.unflatten(scores, -1, (rnn.units, -1))
     K = rnn.n_states
     columns = torch.unflatten(scores, -1, (rnn.units, K, K))

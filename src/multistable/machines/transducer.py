@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers.fsm import FSM, Surrogate
+from multistable.layers.fsm import FSM, Surrogate, Transitions
 
 __all__ = ["Transducer"]
 
@@ -28,6 +28,7 @@ class Transducer(nn.Module):
         n_states: int = 4,
         num_layers: int = 1,
         *,
+        transitions: Transitions = "any",
         surrogate: Surrogate = "softmax",
         alpha_surr: float = 1.0,
         dtype: torch.dtype | None = None,
@@ -38,7 +39,7 @@ class Transducer(nn.Module):
         )  # value vectors of n_states numbers, so that a linear read-out can tell all states apart
         self.rnn = FSM(
             n_symbols, size, num_layers, batch_first=True, n_states=n_states, value_size=n_states,
-            surrogate=surrogate, alpha_surr=alpha_surr, dtype=dtype,
+            transitions=transitions, surrogate=surrogate, alpha_surr=alpha_surr, dtype=dtype,
         )  # fmt: skip
         self.read_out = nn.Linear(size, n_outputs, dtype=dtype)
 
