@@ -1,7 +1,20 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
 from multistable import dynamics, ops, surrogate
-from multistable.layers import BMRU, BRC, FSM, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
+from multistable.layers import (
+    BMRU,
+    BRC,
+    FSM,
+    LRU,
+    MRU,
+    NBRC,
+    BMRUCell,
+    ClockedRNN,
+    Counter,
+    Hybrid,
+    HysteresisMRU,
+    MinGRU,
+)
 from multistable.layers.gates import GateStatistics, gate_statistics
 from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, build_model
 
@@ -10,6 +23,7 @@ __all__ = [
     "BMRUCell",
     "BRC",
     "ClockedRNN",
+    "Counter",
     "FSM",
     "GateStatistics",
     "Hybrid",

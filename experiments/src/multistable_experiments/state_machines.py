@@ -35,7 +35,9 @@ class Training:
     states: int | None = None
     """Of each unit; None: as many as the target has."""
     length: int = 128
-    """Lengths are drawn from 1 to this, one for each batch."""
+    """One length is drawn for each batch, from 1 to this."""
+    lengths: Literal["uniform", "log"] = "uniform"
+    """Their distribution; with ``log`` that of their logarithm is uniform, so that half are below ``sqrt(length)``."""
     batch: int = 64
     updates: int = 2_000
     """At most; training ends when the model is certified."""
@@ -56,8 +58,7 @@ def train(training: Training) -> tuple[Transducer, Verdict, int]:
     optimiser = torch.optim.Adam(model.parameters(), lr=training.rate)
     verdict = certify(model, target)
     for update in range(1, training.updates + 1):
-        length = int(torch.randint(1, training.length + 1, (), generator=random))
-        symbols = random_symbols(target, (training.batch, length), random)
+        symbols = random_symbols(target, (training.batch, draw_length(training, random)), random)
         optimiser.zero_grad()
         loss(model, target, symbols, training.answers).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -69,6 +70,12 @@ def train(training: Training) -> tuple[Transducer, Verdict, int]:
     return model.eval(), verdict, training.updates
 
 
+def draw_length(training: Training, random: torch.Generator) -> int:
+    if training.lengths == "uniform":
+        return int(torch.randint(1, training.length + 1, (), generator=random))
+    return int((training.length + 1) ** float(torch.rand((), generator=random)))
+
+
 def loss(model: Transducer, target: Machine, symbols: Tensor, answers: str) -> Tensor:
     logits, right = model(symbols)[0], target.run(symbols)
     if answers == "last":
@@ -76,8 +83,10 @@ def loss(model: Transducer, target: Machine, symbols: Tensor, answers: str) -> T
     return F.cross_entropy(logits.flatten(0, 1), right.flatten())
 
 
-def record(training: Training, folder: Path, longest: int = 100_000, sequences: int = 8) -> dict[str, Any]:
-    """Train, certify, test on long inputs, and write ``<folder>/<name>.json``."""
+def record(
+    training: Training, folder: Path, longest: int = 100_000, sequences: int = 8, about: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Train, certify, test on long inputs, and write ``<folder>/<name>.json``; ``about`` is this machine."""
     start = time.perf_counter()
     model, verdict, updates = train(training)
     seconds = time.perf_counter() - start
@@ -89,7 +98,7 @@ def record(training: Training, folder: Path, longest: int = 100_000, sequences: 
         "seconds": round(seconds, 2),
         "verdict": asdict(verdict),
         "test": {"longest": longest, "sequences": sequences, "failing_length": failed},
-        "machine": describe(),
+        "machine": about or describe(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{training.name}.json", result)

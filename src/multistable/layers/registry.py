@@ -17,6 +17,7 @@ from multistable.layers.base import Recurrent
 from multistable.layers.bmru import BMRU
 from multistable.layers.brc import BRC, NBRC
 from multistable.layers.clocked import ClockedRNN
+from multistable.layers.counter import Counter
 from multistable.layers.fsm import FSM
 from multistable.layers.hybrid import Hybrid
 from multistable.layers.hysteresis import HysteresisMRU
@@ -36,6 +37,7 @@ LAYERS: dict[str, type[Recurrent]] = {
     "brc": BRC,
     "nbrc": NBRC,
     "mingru": MinGRU,
+    "counter": Counter,
     "gru": GRU,
     "lstm": LSTM,
 }

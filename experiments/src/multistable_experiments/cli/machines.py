@@ -33,14 +33,16 @@ def machines(
 
     One JSON file per machine and seed. Small groups take seconds on a CPU.
     """
+    from multistable_experiments.machine import describe
     from multistable_experiments.state_machines import SMOKE, Training, record
 
     with exit_on_error():
         folder = out or default_folder("results") / "machines"
+        about = describe()  # before the first result, which is a change of the source tree itself
         for name in names or SMOKE:
             for seed in range(seeds):
                 training = Training(name, seed, surrogate, answers, length=length, updates=updates)
-                result = record(training, folder, longest)
+                result = record(training, folder, longest, about=about)
                 verdict, failed = result["verdict"], result["test"]["failing_length"]
                 words = {True: "certified", False: "wrong", None: "undecided"}[verdict["right"]]
                 tested = f"no error in {longest:,} steps" if failed is None else f"fails at step {failed:,}"
