@@ -45,8 +45,8 @@ class Training:
 
     @property
     def name(self) -> str:
-        answers = "" if self.answers == "every" else "-last"
-        return f"{self.machine}-{self.surrogate}{answers}-seed{self.seed}"
+        words = [self.machine, self.surrogate, *["last"] * (self.answers == "last"), *["log"] * (self.lengths == "log")]
+        return "-".join([*words, f"seed{self.seed}"])
 
 
 def train(training: Training) -> tuple[Transducer, Verdict, int]:

@@ -25,6 +25,9 @@ def machines(
     ] = "softmax",
     answers: Annotated[Literal["every", "last"], typer.Option(help="Which answers the loss counts.")] = "every",
     length: Annotated[int, typer.Option(min=1, help="The longest sequence in training.")] = 128,
+    lengths: Annotated[
+        Literal["uniform", "log"], typer.Option(help="How lengths are drawn; log: half are below the root of --length.")
+    ] = "uniform",
     updates: Annotated[int, typer.Option(min=1, help="Updates at most; a certified model is not trained on.")] = 2_000,
     longest: Annotated[int, typer.Option(min=1, help="Length of the test.")] = 100_000,
     out: Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results/machines")] = None,
@@ -41,7 +44,7 @@ def machines(
         about = describe()  # before the first result, which is a change of the source tree itself
         for name in names or SMOKE:
             for seed in range(seeds):
-                training = Training(name, seed, surrogate, answers, length=length, updates=updates)
+                training = Training(name, seed, surrogate, answers, length=length, lengths=lengths, updates=updates)
                 result = record(training, folder, longest, about=about)
                 verdict, failed = result["verdict"], result["test"]["failing_length"]
                 words = {True: "certified", False: "wrong", None: "undecided"}[verdict["right"]]
