@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from multistable.models.atomic import file_named, part_of, whole_file, write_atomically
+from multistable.models.atomic import file_named, is_stream, new_part, whole_file, write_atomically
 from multistable.models.files import UNREADABLE
 from multistable.models.tensors import DamagedFileError
 
@@ -32,9 +32,9 @@ def check_writable(option: str, path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{option} must be a file, but {path} is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with file_named(path):
-        part_of(path).touch()
-        part_of(path).unlink()
+    if not is_stream(path):
+        with new_part(path, path.resolve()):
+            pass
 
 
 @contextmanager
