@@ -6,11 +6,11 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from multistable_experiments.files import check_writable, write_atomically
 from multistable_experiments.machine import describe
-from multistable_experiments.page import commit_of, machine_rows, style
+from multistable_experiments.page import commit_of, fill, machine_rows, style
 from multistable_experiments.page.pictures import embed
 from multistable_experiments.paper.claims import CHAPTERS, VERDICTS, Claim, Finding, measure
 from multistable_experiments.paper.experiments import Experiment, plan
@@ -74,27 +74,22 @@ def make(
     ]
     verdicts = [finding.verdict for finding in findings.values()]
     planned = plan(None, scale, range(SEEDS["paper"]))
-    page = Environment(
-        loader=PackageLoader("multistable_experiments.paper", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page.filters |= {"css": css, "place": place, "commits": commits}
-    return page.get_template("report.html").render(
-        style=style() + (files("multistable_experiments.paper") / "report.css").read_text(encoding="utf-8"),
-        scale=scale,
-        verdicts={verdict: verdicts.count(verdict) for verdict in VERDICTS},
-        chapters=chapters,
-        records=records,
-        places=sorted({place(record) for record in records}),
-        hours=sum(record.seconds for record in records) / 3600,
-        open_runs=OPEN_RUNS,
-        planned=len(planned),
-        missing=missing_seeds(records, planned),
-        machine=machine_rows(describe()),
-    )
+    own_style = (files("multistable_experiments.paper") / "report.css").read_text(encoding="utf-8")
+    values = {
+        "style": style() + Markup(own_style),
+        "scale": scale,
+        "verdicts": {verdict: verdicts.count(verdict) for verdict in VERDICTS},
+        "chapters": chapters,
+        "records": records,
+        "places": sorted({place(record) for record in records}),
+        "hours": sum(record.seconds for record in records) / 3600,
+        "open_runs": OPEN_RUNS,
+        "planned": len(planned),
+        "missing": missing_seeds(records, planned),
+        "machine": machine_rows(describe()),
+    }
+    filters = {"css": css, "place": place, "commits": commits}
+    return fill("multistable_experiments.paper", "report.html", values, filters)
 
 
 def css(words: str) -> str:
