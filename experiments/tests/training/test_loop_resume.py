@@ -287,3 +287,30 @@ def test_a_full_disk_names_the_metrics(tmp_path):
         train_run(run, tmp_path, QUIET)
     assert not (folder_of(run, tmp_path) / "metrics.jsonl").read_bytes().endswith(b"\n")
     assert numbers(train_run(run, tmp_path, QUIET)) == numbers(whole)
+
+
+@pytest.mark.parametrize(
+    "change", [{"epoch": "1"}, {"step": None}, {"history": 3}, {"history": [[]]}, {"seconds": {}}, {"best": 2}], ids=str
+)
+def test_a_checkpoint_with_other_types_is_refused(tmp_path, change):
+    """Its checksum is right: whoever wrote it computed that, too."""
+    run = copy_first_run(samples=40)
+    with pytest.raises(OutOfTimeError):
+        train_run(run, tmp_path, replace(QUIET, deadline=0))
+    path = folder_of(run, tmp_path) / "last.safetensors"
+    tensors, info = checkpoint.load(path)
+    checkpoint.save(path, tensors, info | change)
+    with pytest.raises(checkpoint.CheckpointError, match=f"is not a checkpoint of this run: {next(iter(change))} must"):
+        train_run(run, tmp_path, QUIET)
+
+
+def test_a_checkpoint_with_another_dtype_is_refused(tmp_path):
+    run = copy_first_run(samples=40)
+    with pytest.raises(OutOfTimeError):
+        train_run(run, tmp_path, replace(QUIET, deadline=0))
+    path = folder_of(run, tmp_path) / "last.safetensors"
+    tensors, info = checkpoint.load(path)
+    tensors["model.encoder.weight"] = tensors["model.encoder.weight"].double()
+    checkpoint.save(path, tensors, info)
+    with pytest.raises(checkpoint.CheckpointError, match=r"encoder\.weight must be torch.float32, got torch.float64"):
+        train_run(run, tmp_path, QUIET)

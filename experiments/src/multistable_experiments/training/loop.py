@@ -13,7 +13,7 @@ from torch import Tensor
 
 from multistable.layers import Recurrent
 from multistable.models import SequenceModel, build_model
-from multistable_experiments.files import UNREADABLE, file_named, write_atomically
+from multistable_experiments.files import UNREADABLE, check_types, file_named, write_atomically
 from multistable_experiments.machine import describe, source_commit
 from multistable_experiments.tasks import Samples
 from multistable_experiments.tasks.seeds import derive, generator
@@ -30,6 +30,10 @@ __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
 SHOW_SECONDS = 0.5  # least time between two readings of loss and metric within an epoch: reading waits for the GPU
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
+POSITION = {
+    "epoch": int, "step": int, "seconds": float, "history": list[dict[str, float]], "best": dict[str, float] | None
+}  # fmt: skip
+"""What a checkpoint says beside its tensors."""
 
 
 class NonFiniteLossError(RuntimeError):
@@ -336,7 +340,7 @@ class Training:
     def resume(self) -> None:
         """Resume from the last checkpoint, if any; metrics logged after it are recomputed."""
         if (self.folder / LAST).exists():
-            info = self.restore(LAST, self.tensors())
+            info = self.restore(LAST, self.tensors(), POSITION)
             self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
             self.history = info["history"]
             now = self.commits[-1]
@@ -344,7 +348,7 @@ class Training:
             if info["best"] is not None:
                 # After a kill between the two files, the best weights are those of an epoch that is computed again: it
                 # will be as good as it was, not better, so the weights stay.
-                self.best = self.saved_best = self.restore(BEST, self.best_weights)["best"]
+                self.best = self.saved_best = self.restore(BEST, self.best_weights, {"best": dict[str, float]})["best"]
         self.done_before = self.epoch * self.steps_per_epoch + self.step
         if self.processes.first:
             self.restart_metrics()
@@ -371,12 +375,16 @@ class Training:
                 )
         write_atomically(path, saved)
 
-    def restore(self, name: str, live: dict[str, Tensor]) -> dict[str, Any]:
-        """Copy a checkpoint's tensors into the live ones; return its other content."""
+    def restore(self, name: str, live: dict[str, Tensor], kinds: dict[str, Any]) -> dict[str, Any]:
+        """Copy a checkpoint's tensors into the live ones; return its other content, which has these types."""
         path = self.folder / name
         if not path.exists():
             raise checkpoint.CheckpointError(f"{path} is missing beside {LAST}")
         saved, info = checkpoint.load(path)
-        results.check_same(self.run, info["run"], path)
+        results.check_same(self.run, info.get("run"), path)
+        try:
+            check_types(info, kinds)
+        except TypeError as error:
+            raise checkpoint.CheckpointError(f"{path} is not a checkpoint of this run: {error}") from error
         checkpoint.restore(live, saved, path)
         return info
