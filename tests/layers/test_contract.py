@@ -326,3 +326,54 @@ def test_a_fresh_process_reads_a_cell(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "cell"], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     assert torch.tensor(eval(done.stdout)).equal(cell(x)[0].flatten())
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_output_is_contiguous_as_that_of_gru(name, bidirectional, padded):
+    """In the default layout; with ``batch_first`` that of ``nn.GRU`` is not."""
+    cell = make(name, batch_first=False, bidirectional=bidirectional)
+    x, _ = random_batch(cell)
+    output, h_n = cell(x.transpose(0, 1), lengths=torch.tensor([T, 4, 1]) if padded else None)
+    assert output.view(-1).shape == (output.numel(),)
+    assert h_n.is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_lengths_in_any_integer_dtype(name, dtype):
+    """T = 300 does not fit into a byte: the lengths 200 and 255 do."""
+    cell = make(name, num_layers=1)
+    x, _ = random_batch(cell, 300)
+    lengths = torch.tensor([100, 127, 3] if dtype == torch.int8 else [200, 255, 3])
+    for actual, expected in zip(cell(x, lengths=lengths.to(dtype)), cell(x, lengths=lengths), strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_vectorized_jacobian(name):
+    cell = make(name)
+    if not cell.parallel:
+        pytest.skip("torch's own operators, one step at a time")
+    x, h0 = random_batch(cell, 3)
+    steps = {"lengths": torch.tensor([3, 1, 2])}
+
+    def function(x: torch.Tensor, h0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return cell(x, h0, **steps)
+
+    expected = torch.autograd.functional.jacobian(function, (x, h0))
+    actual = torch.autograd.functional.jacobian(function, (x, h0), vectorize=True)
+    for row, wanted in zip(actual, expected, strict=True):
+        for each, one in zip(row, wanted, strict=True):
+            assert_close(each, one)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
+    cell = make(name, batch_first=batch_first)
+    x = torch.randn(1, 1, D, dtype=torch.float64).expand((0, T, D) if batch_first else (T, 0, D)).requires_grad_()
+    h0 = torch.randn(1, 1, cell.state_size, dtype=torch.float64).expand(2, 0, cell.state_size)
+    if name in ("gru", "lstm"):
+        pytest.skip("torch's own")
+    output, h_n = cell(x, h0)
+    (output.sum() + h_n.sum()).backward()
+    assert output.shape[-1] == cell.feature_size
+    assert h_n.shape == (2, 0, cell.state_size)

@@ -151,7 +151,7 @@ class Recurrent(nn.Module):
                 outputs.append(h)
                 h_n.append(h_last)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        return steps.zero_padding(x), torch.stack(h_n)
+        return steps.zero_padding(x).contiguous(), torch.stack(h_n)  # `view` works on the output of nn.GRU
 
     def _forward_unbatched(
         self, x: Tensor, hx: Tensor | None, reset: Tensor | None, lengths: Tensor | None

@@ -192,6 +192,7 @@ def _check_lengths(lengths: object, B: int, T: int) -> Tensor:
     lengths = as_tensor("lengths", lengths)
     if lengths.shape != (B,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
+    lengths = lengths.long()  # a byte cannot be compared with T = 300
     # Check values on the CPU only: on a GPU, reading them would wait for the device.
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and ((lengths < 0) | (lengths > T)).any():
         raise ValueError(f"lengths must lie between 0 and T = {T}, got {cast(Any, lengths).tolist()}")

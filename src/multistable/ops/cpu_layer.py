@@ -110,7 +110,8 @@ class _Layer(Function):
             grad_proj.masked_fill_(~valid, 0)
         rows, grad_x, grad_weight = grad_proj.view(-1, len(weight)), None, None
         if ctx.needs_input_grad[0]:
-            out = None if torch.is_grad_enabled() else new_empty(x, x.shape).view(-1, x.shape[2])
+            plain = not torch.is_grad_enabled() and not intercepted(rows)
+            out = new_empty(x, x.shape).view(-1, x.shape[2]) if plain else None
             grad_x = torch.mm(rows, weight, out=out).view(x.shape)
         if ctx.needs_input_grad[1]:
             grad_weight = rows.t() @ x.reshape(-1, x.shape[2])

@@ -72,13 +72,15 @@ def transformed() -> bool:
 
 def intercepted(*args: Any) -> bool:
     """Whether something records operators or changes their arguments: a compiler, a tracer, a mode, a tensor subclass,
-    a lazily negated view, a meta tensor."""
+    a lazily negated view, a meta tensor, the batch of gradients of ``jacobian(vectorize=True)``."""
     if torch.compiler.is_compiling() or _torch._C._is_tracing():
         return True
     if _torch._C._len_torch_dispatch_stack() + _torch._C._len_torch_function_stack() > 0:
         return True
-    tensors = (x for x in args if isinstance(x, Tensor))
-    return any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors)
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    if any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors):
+        return True
+    return any(map(_torch._C._functorch.is_legacy_batchedtensor, tensors))
 
 
 def _define(
@@ -114,9 +116,11 @@ def _define(
 
     def gradients(grad_h: Optional, grad_last: Optional, *args: Any) -> Tensors:
         if args[len(saved)].numel():
-            return backward(grad_h, grad_last, *args)
-        *grads, grad_h0 = (torch.zeros_like(x) for x in gradient_shapes(grad_h, grad_last, *args))
-        return *grads, grad_h0 if grad_last is None else grad_h0 + grad_last.to(grad_h0.dtype)  # no steps: h_last is h0
+            grads = backward(grad_h, grad_last, *args)
+        else:  # no steps: h_last is h0
+            *zeros, grad_h0 = (torch.zeros_like(x) for x in gradient_shapes(grad_h, grad_last, *args))
+            grads = *zeros, grad_h0 if grad_last is None else grad_h0 + grad_last.to(grad_h0.dtype)
+        return tuple(grad.contiguous() for grad in grads)  # as gradient_shapes says
 
     schema = f"({', '.join(tensors)}, {options}, str backend) -> (Tensor, Tensor)"
     _register(name, schema, forward, shapes, setup, differentiate)
@@ -181,7 +185,7 @@ def batch_first(x: Any, time_major: bool) -> Any:
 def last_state(h: Tensor, h0: Optional, reverse: bool) -> Tensor:
     """The state after the scan, ``[B, N]``: a copy, because outputs must share memory neither with h nor with h0."""
     if h.shape[1] == 0:
-        return h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype, copy=True)
+        return h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype, copy=True).contiguous()
     return h[:, 0 if reverse else -1].clone(memory_format=torch.contiguous_format)
 
 
@@ -320,7 +324,7 @@ def _linear_scan_backward(
     grad_a, grad_h0 = _backend(backend, h).linear_backward(
         grad_h, grad_last, a, _cast(h0, h.dtype), reset, h, grad_b, pairs=pairs, reverse=reverse
     )
-    return grad_a.to(a.dtype).contiguous(), grad_b, grad_h0.to(_dtype_of_state(h0, h))
+    return grad_a.to(a.dtype), grad_b, grad_h0.to(_dtype_of_state(h0, h))
 
 
 _LINEAR = "bool pairs, bool reverse"
