@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.operators import each_example
+from multistable.ops.operators import batched, each_example
 from multistable.ops.threads import for_each
 from multistable.surrogate import derivative
 
@@ -215,7 +215,8 @@ class _Hysteresis(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * 7
-        computed = cast(Any, _HysteresisBackward).apply(grads[0], *ctx.saved_tensors, *ctx.options)
+        function = torch.ops.multistable.hysteresis_backward if batched(grads[0]) else _HysteresisBackward.apply
+        computed = cast(Any, function)(grads[0], *ctx.saved_tensors, *ctx.options)
         wanted = (grad if needed else None for grad, needed in zip(computed, ctx.needs_input_grad, strict=False))
         return *wanted, None, None, None, None
 
@@ -272,6 +273,15 @@ class _HysteresisBackward(torch.autograd.Function):
         raise RuntimeError("the hysteresis scan has no second derivative")
 
     vmap = staticmethod(each_example(lambda *args: cast(Any, _HysteresisBackward).apply(*args)))
+
+
+_library: Any = torch.library.Library("multistable", "FRAGMENT")
+_library.define(
+    "hysteresis_backward(Tensor grad, Tensor x, Tensor beta, Tensor? h0, Tensor? reset, Tensor h, Tensor gap, "
+    "Tensor write, Tensor value, Tensor bits, float? alpha_surr, float max_gain, str backend) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+_library.impl("hysteresis_backward", _HysteresisBackward.forward, "CompositeExplicitAutograd")
 
 
 def _bit(h0: Tensor | None, x: Tensor) -> Tensor | None:

@@ -29,6 +29,7 @@ from multistable.ops.memory import new_empty
 __all__ = [
     "as_gate",
     "batch_first",
+    "batched",
     "call",
     "each_example",
     "intercepted",
@@ -80,7 +81,12 @@ def intercepted(*args: Any) -> bool:
     tensors = [x for x in args if isinstance(x, Tensor)]
     if any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors):
         return True
-    return any(map(_torch._C._functorch.is_legacy_batchedtensor, tensors))
+    return any(map(batched, tensors))
+
+
+def batched(x: Tensor) -> bool:
+    """Whether ``x`` is a batch of gradients of ``jacobian(vectorize=True)``: operators see one of them at a time."""
+    return _torch._C._functorch.is_legacy_batchedtensor(x)
 
 
 def _define(
