@@ -377,3 +377,21 @@ def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
     (output.sum() + h_n.sum()).backward()
     assert output.shape[-1] == cell.feature_size
     assert h_n.shape == (2, 0, cell.state_size)
+
+
+@pytest.mark.parametrize("backend", ["auto", "portable"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_gradient_of_the_last_state_is_that_of_the_last_output(name, backend, bidirectional):
+    """h_n has a gradient of its own path through the scan."""
+    cell = make(name, num_layers=1, bidirectional=bidirectional)
+    cell.backend = backend
+    x, h0 = (each.requires_grad_() for each in random_batch(cell))
+    output, h_n = cell(x, h0)
+    F = cell.feature_size
+    ends = [output[:, -1, :F]] + ([output[:, 0, F:]] if bidirectional else [])
+    wanted = torch.autograd.grad(sum((end * end.detach().cos()).sum() for end in ends), (x, h0), retain_graph=True)
+    own = h_n[..., :F]
+    actual = torch.autograd.grad((own * own.detach().cos()).sum(), (x, h0))
+    assert wanted[0].abs().sum() > 0
+    for a, b in zip(actual, wanted, strict=True):
+        assert_close(a, b)
