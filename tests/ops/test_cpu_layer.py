@@ -93,7 +93,7 @@ def test_a_frozen_parameter(any_size, frozen) -> None:
 def long() -> tuple[BMRU, Tensor]:
     """A layer and an input with a projection of 5 MiB, and smaller states, whose memory is not kept. The memory of the
     first step waits for the next, on Linux."""
-    memory._idle.clear()
+    memory.release_memory()
     rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 2560, 3)
     rnn(x)[0].sum().backward()
     return rnn, x
@@ -111,7 +111,7 @@ def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 @pytest.mark.parametrize("fails", [False, True], ids=["step", "failure"])
 def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
     rnn, x = long
-    blocks = {id(block) for block in memory._idle}  # of the projection and of its gradient
+    blocks = {id(block.memory) for block in memory._idle}  # of the projection and of its gradient
     assert len(blocks) == 2
     output = rnn(x)[0]
     assert len(memory._idle) == 1
@@ -120,7 +120,7 @@ def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
     with contextlib.suppress(ZeroDivisionError):
         output.sum().backward()
     del output
-    assert {id(block) for block in memory._idle} == blocks
+    assert {id(block.memory) for block in memory._idle} == blocks
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
@@ -165,7 +165,7 @@ def test_a_saved_projection_stays_as_it_was(long) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 def test_outputs_and_gradients_stay_as_they_were() -> None:
     """Their memory is kept, too, but reused only when nothing refers to them any more."""
-    memory._idle.clear()
+    memory.release_memory()
     rnn, held = BMRU(256, 256, batch_first=True), []
     for _ in range(3):
         x = torch.randn(1, 5120, 256, requires_grad=True)
