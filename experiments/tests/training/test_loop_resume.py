@@ -185,8 +185,9 @@ def usual_interrupts():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [3, 19])
-def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, usual_interrupts, step):
+def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, usual_interrupts, step, number):
     """Two epochs of ten steps; no checkpoint is due by itself. The last step is followed by a validation."""
     run = copy_first_run(("bmru",), samples=222, epochs=2, batch_size=20, dropout=0.1)
     whole = train_run(run, tmp_path / "whole", QUIET)
@@ -197,7 +198,7 @@ def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, usual_interrupt
         count += 1
         seed_step(self)
         if count == step + 1:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     monkeypatch.setattr(Training, "seed_step", interrupted)
     options = replace(QUIET, checkpoint_seconds=1e9)

@@ -58,6 +58,19 @@ def test_a_second_interrupt_is_raised_at_once(usual_interrupts):
             signal.raise_signal(signal.SIGINT)
 
 
+def test_a_termination_is_deferred_too(usual_interrupts):
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with defer_interrupts() as interrupted:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupted.is_set()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one ends the process"
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with defer_interrupts():
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    signal.signal(signal.SIGTERM, handler)
+
+
 def test_interrupts_of_others_and_in_other_threads_are_left_alone(usual_interrupts):
     def inside(wanted: bool = True) -> None:
         with defer_interrupts(wanted):

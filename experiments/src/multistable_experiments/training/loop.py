@@ -20,6 +20,7 @@ from multistable_experiments.tasks.seeds import derive, generator
 from multistable_experiments.training import checkpoint, results
 from multistable_experiments.training.diagnose import first_bad_layer
 from multistable_experiments.training.evaluate import Evaluator
+from multistable_experiments.training.memory import named_memory_errors
 from multistable_experiments.training.optim import build_optimizer, optimizer_tensors
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.run import Run
@@ -96,8 +97,9 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     with checkpoint.alone_in(folder) if processes.first else nullcontext():
         if processes.first:
             results.write_run(folder, run)
-        processes.wait()
-        return Training(run, folder, options, processes).finish()
+        with processes.naming_the_lost(), named_memory_errors(f"the run {folder.name}"):
+            processes.wait()
+            return Training(run, folder, options, processes).finish()
 
 
 class Training:
@@ -259,7 +261,7 @@ class Training:
         raise NonFiniteLossError(message, self.result({}))
 
     def stop_if_asked(self) -> None:
-        """After a Ctrl-C or at the deadline, write a checkpoint and stop."""
+        """After a Ctrl-C, a SIGTERM or at the deadline, write a checkpoint and stop."""
         deadline = math.inf if self.options.deadline is None else self.options.deadline
         if not self.interrupted.is_set() and time.perf_counter() < deadline:
             return
