@@ -1,4 +1,4 @@
-"""Stand in for a full disk and for a small memory."""
+"""Simulate a full disk and a small memory."""
 
 import resource
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ __all__ = ["full_disk", "limited_memory"]
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """Let no file grow beyond ``room`` bytes."""
+    """Limit every file to ``room`` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:

@@ -192,11 +192,25 @@ class Recurrent(nn.Module):
         """The state ``[B, S]`` before each layer and direction, or None for zeros; raise if x or hx do not fit."""
         if x.shape[-1] != self.input_size:
             raise ValueError(f"input must have {self.input_size} features (input_size), got {x.shape[-1]}")
-        count = self.num_layers * len(self.directions)
+        starts = [self.start_state(layer, reverse) for layer in range(self.num_layers) for reverse in self.directions]
+        count = len(starts)
         if hx is None:
-            return [None] * count
+            return [None if start is None else start.expand(B, -1) for start in starts]
         check_state("hx", hx, (count, B, self.state_size), x, axes=" (layers * directions, B, N)")
         return list(hx.unbind(0))
+
+    def start_state(self, layer: int, reverse: bool = False) -> Tensor | None:
+        """The state of one layer and direction before the first step of every sequence, ``[S]``, or None for zeros."""
+        return None
+
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """The state before the first step, ``[num_layers * directions, *shape, S]`` with ``shape`` (B,) or ().
+
+        Where it is zero it has the dtype and device of ``like``.
+        """
+        starts = [self.start_state(layer, reverse) for layer in range(self.num_layers) for reverse in self.directions]
+        zeros = like.new_zeros(*shape, self.state_size)
+        return torch.stack([zeros if start is None else start.expand_as(zeros) for start in starts])
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One timestep: ``x [B, D]``, ``state [num_layers, B, S]`` (or both without B) -> ``[B, F]``, new state.
@@ -213,7 +227,7 @@ class Recurrent(nn.Module):
             raise ValueError(f"x must have shape [B, {self.input_size}] or [{self.input_size}], got {list(x.shape)}")
         shape = (self.num_layers, *x.shape[:-1], self.state_size)
         if state is None:
-            state = x.new_zeros(shape)
+            state = self.initial_state(shape[1:-1], x)
         else:
             check_state("state", state, shape, x)
         states: list[Tensor] = []

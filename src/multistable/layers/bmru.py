@@ -1,7 +1,7 @@
 """The bistable memory recurrent unit with the interface of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,11 @@ from multistable.layers.sequences import Steps, check_input, check_state
 from multistable.ops import bmru_layer, bmru_step
 from multistable.ops.checks import check_alpha_surr, check_sizes
 from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
+from multistable.ops.restart import bmru_layer_on_branch
 
-__all__ = ["BMRU", "BMRUCell"]
+__all__ = ["BMRU", "BMRUCell", "Start"]
+
+Start = Literal["zero", "branch"]
 
 
 def init_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
@@ -30,6 +33,11 @@ def check_beta_bias(beta_bias: float, bias: bool) -> None:
         raise ValueError(f"beta_bias must be finite, got {beta_bias!r}")
     if beta_bias != 0 and not bias:
         raise ValueError(f"beta_bias must be 0 for units without a bias, got {beta_bias!r}")
+
+
+def check_start(start: str) -> None:
+    if start not in get_args(Start):
+        raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {start!r}")
 
 
 class BMRU(Recurrent):
@@ -67,16 +75,21 @@ class BMRU(Recurrent):
             holding, as an LSTM does with its forget bias. On copy-first-input, 4 divided the error by five; on
             sequences a hundred times as long the error was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05
             (docs/log.md). Default: 0.0
+        start: the state before the first step of a sequence, to which ``reset`` returns. ``"zero"`` lies between the
+            two stable states, so that a unit that was never written is recognisable. ``"branch"`` is
+            :math:`\alpha \odot S(0) = +\alpha`, a stable state, as the paper's derivation assumes; it has a gradient
+            with respect to :math:`\alpha`. An explicit ``h_0`` is used as it is. Default: ``"zero"``
         backend: which backend computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
         device, dtype: of the parameters.
 
     Inputs: input, h_0, reset, lengths
         * **input**: ``[T, D]``, ``[T, B, D]``, ``[B, T, D]`` if ``batch_first``, or a
           :class:`~torch.nn.utils.rnn.PackedSequence`.
-        * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default: zeros.
-        * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is zero
-          just before a marked step. A mark starts a segment, so the reverse direction starts anew at each segment's
-          end.
+        * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default:
+          ``start``.
+        * **reset** (keyword): booleans in the layout of the input, ``[T]``, ``[T, B]`` or ``[B, T]``. The state is that
+          of ``start``, zero by default, just before a marked step. A mark starts a segment, so the reverse direction
+          starts anew at each segment's end.
         * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is
           ignored: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
           first valid step with ``reset``.
@@ -93,7 +106,7 @@ class BMRU(Recurrent):
         weight_ih_l[k]_reverse, bias_ih_l[k]_reverse, alpha_l[k]_reverse: those of the reverse direction.
 
     Where the paper is silent: weights and biases start as those of ``nn.Linear`` (uniform in
-    :math:`\pm 1/\sqrt{D}`), ``alpha`` at 1, ``h_0`` is 0.
+    :math:`\pm 1/\sqrt{D}`), ``alpha`` at 1, ``h_0`` at 0 (``start``).
 
     Where this differs from the paper: nowhere in the equations. A NaN in a candidate or threshold counts as a write of
     NaN, so that a diverged model does not look like one that remembers.
@@ -126,6 +139,7 @@ class BMRU(Recurrent):
         *,
         alpha_surr: float = 1.0,
         beta_bias: float = 0.0,
+        start: Start = "zero",
         backend: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -135,8 +149,10 @@ class BMRU(Recurrent):
         )
         check_alpha_surr(alpha_surr)
         check_beta_bias(beta_bias, bias)
+        check_start(start)
         self.alpha_surr = alpha_surr
         self.beta_bias = beta_bias
+        self.start = start
         self.create_parameters(device, dtype)
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
@@ -178,6 +194,9 @@ class BMRU(Recurrent):
             weight[self.hidden_size :, -P:] = -gain * own
             bias[self.hidden_size :] = gain * own.square().sum(-1)
 
+    def start_state(self, layer: int, reverse: bool = False) -> Tensor | None:
+        return self.parameters_of(layer, reverse)[2] if self.start == "branch" else None
+
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
@@ -185,14 +204,16 @@ class BMRU(Recurrent):
         reset = steps.reset_reverse if reverse else steps.reset
         options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
         options["time_major"] = not self.batch_first
-        if can_project_and_scan(x, weight, self.backend, bias, alpha, h0):
+        restart = reset is not None and self.start == "branch"
+        if not restart and can_project_and_scan(x, weight, self.backend, bias, alpha, h0):
             h, h_last = project_and_scan(x, weight, bias, alpha, h0, valid=steps.valid, **options)
         else:
             proj = F.linear(x, weight, bias)
             if steps.valid is not None:  # padding gets candidate 0 and threshold 1, which never writes
                 neutral = torch.cat([torch.zeros_like(alpha), torch.ones_like(alpha)]).to(proj.dtype)
                 proj = torch.where(steps.valid, proj, neutral)
-            h, h_last = bmru_layer(proj, alpha, h0, backend=self.backend, **options)
+            scan: Any = bmru_layer_on_branch if restart else bmru_layer
+            h, h_last = scan(proj, alpha, h0, backend=self.backend, **options)
         return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,11 +234,12 @@ class BMRUCell(nn.Module):
         bias: whether to use ``b_x`` and ``b_beta``. Default: ``True``
         alpha_surr: sharpness of the surrogate derivative. Default: 1.0
         beta_bias: as in :class:`BMRU`. Default: 0.0
+        start: as in :class:`BMRU`: what ``hx`` is if not given. Default: ``"zero"``
         device, dtype: of the parameters.
 
     Inputs: input, hx
         * **input**: ``[B, D]`` or ``[D]``.
-        * **hx**: the state before, ``[B, N]`` or ``[N]``. Default: zeros.
+        * **hx**: the state before, ``[B, N]`` or ``[N]``. Default: zeros, or ``alpha`` with ``start="branch"``.
 
     Output: the new state, ``[B, N]`` or ``[N]``.
 
@@ -241,6 +263,7 @@ class BMRUCell(nn.Module):
         *,
         alpha_surr: float = 1.0,
         beta_bias: float = 0.0,
+        start: Start = "zero",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -248,11 +271,13 @@ class BMRUCell(nn.Module):
         check_sizes(1, input_size=input_size, hidden_size=hidden_size)
         check_alpha_surr(alpha_surr)
         check_beta_bias(beta_bias, bias)
+        check_start(start)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
         self.alpha_surr = alpha_surr
         self.beta_bias = beta_bias
+        self.start = start
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size, device=device, dtype=dtype))
         self.bias_ih = nn.Parameter(torch.empty(2 * hidden_size, device=device, dtype=dtype)) if bias else None
         self.alpha = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
@@ -269,7 +294,7 @@ class BMRUCell(nn.Module):
             )
         shape = (*input.shape[:-1], self.hidden_size)
         if hx is None:
-            hx = input.new_zeros(shape)
+            hx = input.new_zeros(shape) if self.start == "zero" else self.alpha.expand(shape)
         else:
             check_state("hx", hx, shape, input)
         cand, beta = F.linear(input, self.weight_ih, self.bias_ih).chunk(2, dim=-1)

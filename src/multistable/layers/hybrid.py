@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
-from multistable.layers.bmru import BMRU
+from multistable.layers.bmru import BMRU, Start
 from multistable.layers.lru import LRU
 from multistable.layers.sequences import Steps
 
@@ -28,7 +28,7 @@ class Hybrid(Recurrent):
             :class:`~multistable.BMRU`; ``bias`` is that of the BMRU, the LRU has none.
         position_size: that many of the input's last features are a position encoding, which the BMRU reads and the LRU
             does not. Default: 0
-        alpha_surr, beta_bias: as in :class:`~multistable.BMRU`.
+        alpha_surr, beta_bias, start: as in :class:`~multistable.BMRU`.
         r_min, r_max, theta_max: as in :class:`~multistable.LRU`.
 
     Inputs and outputs are those of :class:`~multistable.BMRU` with ``S`` for ``N``.
@@ -60,6 +60,7 @@ class Hybrid(Recurrent):
         position_size: int = 0,
         alpha_surr: float = 1.0,
         beta_bias: float = 0.0,
+        start: Start = "zero",
         r_min: float = 0.0,
         r_max: float = 0.99,
         theta_max: float = 2 * math.pi,
@@ -75,16 +76,15 @@ class Hybrid(Recurrent):
         if not 0 <= position_size < input_size:
             raise ValueError(f"position_size must lie between 0 and input_size - 1, got {position_size!r}")
         self.position_size = position_size
-        self.alpha_surr, self.beta_bias = alpha_surr, beta_bias
+        self.alpha_surr, self.beta_bias, self.start = alpha_surr, beta_bias, start
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
         common: dict[str, Any] = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
         common |= {"device": device, "dtype": dtype}
         self.bmru, self.lru = nn.ModuleList(), nn.ModuleList()
         for layer in range(num_layers):
             width, N = self.width(layer), hidden_size // 2
-            self.bmru.append(
-                BMRU(width, hidden_size - N, bias=bias, alpha_surr=alpha_surr, beta_bias=beta_bias, **common)
-            )
+            bistable: dict[str, Any] = {"alpha_surr": alpha_surr, "beta_bias": beta_bias, "start": start}
+            self.bmru.append(BMRU(width, hidden_size - N, bias=bias, **bistable, **common))
             width = width - position_size if layer == 0 else width
             self.lru.append(LRU(width, N, r_min=r_min, r_max=r_max, theta_max=theta_max, **common))
 
@@ -104,6 +104,10 @@ class Hybrid(Recurrent):
         """A state ``[..., S]`` as that of the BMRU and that of the LRU."""
         N = self.parts[0].size
         return state[..., :N], state[..., N:]
+
+    def start_state(self, layer: int, reverse: bool = False) -> Tensor | None:
+        alpha = self.cells_of(layer)[0].start_state(0, reverse)
+        return None if alpha is None else torch.cat([alpha, alpha.new_zeros(self.parts[1].size)])
 
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps

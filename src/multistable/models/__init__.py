@@ -13,7 +13,8 @@ initialisation            Linear maps between the layers: variance 1 / (number o
                           third of it (``initial``). BMRU: that of ``nn.Linear``, alpha = 1, and ``beta_bias``; with
                           positions each unit is tuned to a timestep of its own (``PositionConfig.tuning``). LRU: that
                           of Orvieto et al., including the read-out: N(0, 1 / (number of complex features)).
-initial state             Zero, between the two stable states: a unit that was never written is recognisable.
+initial state             Zero, between the two stable states: a unit that was never written is recognisable. With
+                          ``start="branch"`` it is +alpha, a stable state, as the paper's derivation assumes.
 hybrid                    d_state / 2 bistable and d_state / 2 complex linear units (the paper's division); their
                           read-outs are summed, each with its own matrix, because weight decay differs.
 bidirectional             d_state units *per direction*, as in ``nn.GRU``; the features of both are concatenated.

@@ -31,12 +31,17 @@ def build_model(config: ModelConfig) -> SequenceModel:
         encoder=build_linear(config.d_input, H, config),
         blocks=[build_block(name, config) for name in config.cells],
         head=Head(build_linear(H, H, config), build_linear(H, config.d_output, config)),
-        position=None if p is None else PositionEncoding(p.dim, p.shortest, p.longest_wavelength, p.scale),
+        position=None if p is None else build_position(p),
         config=config,
     )
     if p is not None and p.tuning > 0:
         tune(model, p)
     return model
+
+
+def build_position(config: PositionConfig) -> PositionEncoding:
+    last = config.T - 1 if config.held and config.T is not None else None
+    return PositionEncoding(config.dim, config.shortest, config.longest_wavelength, config.scale, last)
 
 
 def build_block(name: str, config: ModelConfig) -> Block:
@@ -88,6 +93,7 @@ def build_layer(name: str, config: ModelConfig) -> Recurrent:
     available = {
         "alpha_surr": config.alpha_surr,
         "beta_bias": config.beta_bias,
+        "start": config.start,
         "position_size": 0 if position is None or position.everywhere else P,  # read by the BMRU of a hybrid only
         **dataclasses.asdict(config.lru),
     }

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from multistable.layers.bmru import Start, check_start
 from multistable.layers.registry import describe_names, find_layer
 from multistable.ops.checks import check_sizes
 
@@ -43,6 +44,8 @@ class PositionConfig:
     threshold is ``tuning * sum(1 - cos(2 pi (t - own) / wavelength))``. This takes enough wavelengths to tell timesteps
     apart: at T = 784 the lowest threshold at another timestep is 19 with ``dim`` 16, 2.5 with 8 and 0.002 with 4, where
     candidates are about 0.6. With 0, units are initialised as without positions."""
+    held: bool = False
+    """Whether steps after the first T have the encoding of step T - 1, the last that the model was trained on."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
@@ -59,6 +62,8 @@ class PositionConfig:
             raise ValueError(f"tuning must not be negative, got {self.tuning!r}")
         if self.tuning > 0 and self.T is None:
             raise ValueError("PositionConfig needs T, the timesteps that BMRU units get, unless tuning is 0, got None")
+        if self.held and self.T is None:
+            raise ValueError("PositionConfig needs T to hold the encoding of its last step, got None")
 
     @property
     def longest_wavelength(self) -> float:
@@ -86,6 +91,8 @@ class ModelConfig:
     """Sharpness of the surrogate derivative (:mod:`multistable.surrogate`)."""
     beta_bias: float = 0.0
     """Added to the initial bias of the BMRU's thresholds, except where positions set it."""
+    start: Start = "zero"
+    """The state of BMRU units before the first step of a sequence: zero, or on the upper branch, ``+alpha``."""
     initial: Literal["unit", "torch"] = "unit"
     """Initialisation of the linear maps between the layers. ``"unit"`` draws weights of variance 1 / (number of
     inputs), which preserves the variance of the signal; ``"torch"`` is that of ``torch.nn.Linear``, a third of it."""
@@ -105,6 +112,7 @@ class ModelConfig:
         check_sizes(1, d_input=self.d_input, d_output=self.d_output, d_model=self.d_model, d_state=self.d_state)
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
+        check_start(self.start)
         if self.initial not in INITIALS:
             raise ValueError(f"initial must be one of {', '.join(INITIALS)}, got {self.initial!r}")
         if not isinstance(given["position"], PositionConfig | None):

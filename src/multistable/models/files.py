@@ -59,7 +59,7 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceMode
     except UNREADABLE as error:
         raise ValueError(f"{config_path} is not the configuration of a model: {error}") from error
     tensors, info = load_tensors(weights_path)
-    if info.get("config", config.to_dict()) != config.to_dict():
+    if _stored_config(info, config) != config:
         raise ValueError(f"{weights_path} was saved with another configuration than the {CONFIG} beside it")
     return from_tensors(config, tensors, f"{weights_path} does not fit {config_path}").to(device).eval()
 
@@ -90,6 +90,16 @@ def from_tensors(config: ModelConfig, tensors: dict[str, Tensor], mismatch: str)
             raise ValueError(f"{mismatch}: its numbers must be floats of one dtype, got {name} in {x.dtype}")
     model.load_state_dict(tensors, assign=True)
     return model
+
+
+def _stored_config(info: dict[str, Any], default: ModelConfig) -> ModelConfig | None:
+    """The configuration beside the weights, where fields of later versions have their defaults; None if damaged."""
+    if "config" not in info:
+        return default
+    try:
+        return ModelConfig.from_dict(info["config"])
+    except UNREADABLE:
+        return None
 
 
 def download(repo_id: str, **options: Any) -> Path:

@@ -115,7 +115,8 @@ class SequenceModel(nn.Module):
             x: ``[B, T, d_input]``; T may be 0 with pooling ``"none"`` only, otherwise there is no output to pool.
             state: the state that the call for the previous chunk returned; None at the beginning. Must be None for
                 bidirectional models, because their reverse direction would need the future.
-            reset: ``[B, T]`` booleans, the first steps of segments: states and positions restart from zero there.
+            reset: ``[B, T]`` booleans, the first steps of segments: positions restart from zero there, states
+                as at the beginning.
             lengths: ``[B]``, the valid steps of right-padded sequences. Padding changes nothing, and outputs are zero
                 there.
 
@@ -158,9 +159,8 @@ class SequenceModel(nn.Module):
         return self.head(x), ModelState(state.position + 1, tuple(states))
 
     def initial_state(self, B: int, like: Tensor) -> ModelState:
-        """The state before the first step: zeros, on the device and in the dtype of ``like``."""
-        directions = 2 if self.config.bidirectional else 1
-        cells = tuple(like.new_zeros(directions, B, block.cell.state_size) for block in self._blocks)
+        """The state before the first step, for which None stands; zeros have the device and dtype of ``like``."""
+        cells = tuple(block.cell.initial_state((B,), like) for block in self._blocks)
         return ModelState(like.new_zeros(B, dtype=torch.int64), cells)
 
     def synchronize_norms(self) -> None:

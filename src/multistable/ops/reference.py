@@ -19,7 +19,7 @@ from multistable.ops.autograd import Function
 from multistable.ops.numerics import wide
 from multistable.surrogate import derivative, sign
 
-__all__ = ["bmru_scan", "bmru_step", "latch_scan", "linear_scan"]
+__all__ = ["bmru_scan", "bmru_step", "gates", "latch", "latch_scan", "linear_scan", "rounded"]
 
 
 def bmru_scan(
@@ -34,7 +34,7 @@ def bmru_scan(
     """States ``h [B, T, N]`` of a BMRU from ``cand, beta [B, T, N]``, ``alpha [N]``, ``h0 [B, N]``."""
     h = _start(cand, h0)
     hs: list[Tensor] = []
-    c, b, level = _widen(cand), _widen(beta), _rounded(alpha, cand.dtype)
+    c, b, level = _widen(cand), _widen(beta), rounded(alpha, cand.dtype)
     for t in range(cand.shape[1]):
         h = _bmru_step(c[:, t], b[:, t], level, _restart(h, reset, t), alpha_surr)
         hs.append(h)
@@ -45,7 +45,7 @@ def bmru_step(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor, *, alph
     """One timestep of the BMRU: ``cand, beta, h_prev [..., N]``, ``alpha [N]`` -> ``h [..., N]`` in cand's dtype."""
     if not torch.is_grad_enabled():
         return _select(cand, beta, alpha.to(cand.dtype), h_prev.to(cand.dtype))
-    level, h_prev = (_rounded(x, cand.dtype) for x in (alpha, h_prev))
+    level, h_prev = (rounded(x, cand.dtype) for x in (alpha, h_prev))
     return _bmru_step(_widen(cand), _widen(beta), level, h_prev, alpha_surr).to(cand.dtype)
 
 
@@ -57,9 +57,25 @@ def _select(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor) -> Tensor
 
 
 def _bmru_step(cand: Tensor, beta: Tensor, alpha: Tensor, h_prev: Tensor, alpha_surr: float) -> Tensor:
+    return latch(*_gates(cand, beta, alpha, alpha_surr), h_prev)
+
+
+def gates(cand: Tensor, beta: Tensor, alpha: Tensor, alpha_surr: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The gate of zeros and ones, the value to write and the level, in the dtype of the computation; they have the
+    surrogate gradients of the BMRU."""
+    level = rounded(alpha, cand.dtype)
+    return *_gates(_widen(cand), _widen(beta), level, alpha_surr), level
+
+
+def _gates(cand: Tensor, beta: Tensor, alpha: Tensor, alpha_surr: float) -> tuple[Tensor, Tensor]:
     write = _AtLeast.apply(cand.abs(), beta.abs(), alpha_surr)
     side = torch.where(beta.isnan(), beta, sign(cand, alpha_surr))  # +1, -1, or NaN where either input is
-    return _Latch.apply(write, alpha * side, h_prev)
+    return write, alpha * side
+
+
+def latch(write: Tensor, value: Tensor, h_prev: Tensor) -> Tensor:
+    """One step of a latch, elementwise, with a gradient for a float ``write``."""
+    return _Latch.apply(write, value, h_prev)
 
 
 def latch_scan(write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
@@ -68,7 +84,7 @@ def latch_scan(write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset:
     hs: list[Tensor] = []
     write, value = _widen(write), _widen(value)
     for t in range(value.shape[1]):
-        h = _Latch.apply(write[:, t], value[:, t], _restart(h, reset, t))
+        h = latch(write[:, t], value[:, t], _restart(h, reset, t))
         hs.append(h)
     return torch.stack(hs, dim=1).to(dtype) if hs else torch.zeros_like(value, dtype=dtype)
 
@@ -93,7 +109,7 @@ def _start(like: Tensor, h0: Tensor | None) -> Tensor:
     """``h0`` rounded to the dtype of the scan, or zeros ``[B, N]``."""
     if h0 is None:
         return _widen(like.new_zeros(like.shape[0], like.shape[2]))
-    return _rounded(h0, like.dtype)
+    return rounded(h0, like.dtype)
 
 
 def _restart(h: Tensor, reset: Tensor | None, t: int) -> Tensor:
@@ -150,7 +166,7 @@ def _written(write: Tensor, value: Tensor) -> Tensor:
     return torch.where(write.isnan(), write, value) if write.is_floating_point() else value
 
 
-def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     """``x`` rounded to ``dtype``, in the dtype of the computation."""
     return x if x.dtype == dtype == wide(dtype) else _Round.apply(_widen(x), dtype)
 
