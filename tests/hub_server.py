@@ -98,8 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
 def hub_server(attack: str = "") -> Generator[tuple[str, dict[str, bytes], dict[str, dict[str, Any]]]]:
     """Run a server with one repository, ``someone/bits``.
 
-    Yields its address, the repository's files, and the last requests to create it and to commit to it. ``attack`` is one
-    of :data:`ATTACKS`, or none.
+    Yields its address, the repository's files, and the last requests to create it and to commit to it. ``attack`` is
+    one of :data:`ATTACKS`, or none.
     """
     files: dict[str, bytes] = {}
     requests: dict[str, dict[str, Any]] = {}

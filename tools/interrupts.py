@@ -32,7 +32,8 @@ def main() -> None:
 def stress(seconds: float) -> tuple[int, int, int, int]:
     """Calls, interrupts sent, interrupts raised, wrong results."""
     torch.manual_seed(0)
-    cells, x = [BMRU(8, 64, batch_first=True), LRU(8, 32, batch_first=True)], torch.randn(32, 600, 8)  # outputs of 5 MiB, in memory that is kept
+    x = torch.randn(32, 600, 8)  # outputs of 5 MiB, in memory that is kept
+    cells = [BMRU(8, 64, batch_first=True), LRU(8, 32, batch_first=True)]
     expected = [run(cell, x) for cell in cells]
     calls = sent = raised = wrong = 0
 

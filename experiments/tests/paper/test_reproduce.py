@@ -114,7 +114,9 @@ def test_a_run_that_needs_too_much_memory_is_named_and_skipped(reproduce_smoke, 
     )
     summary = reproduce_smoke(["copy-first"])
     assert (summary.done, list(summary.skipped), summary.exit_code) == (len(others), [first.name], 1)
-    assert any("cannot be computed: out of memory (CPU) in the run copy-first-" in line for line in reproduce_smoke.lines)
+    assert any(
+        "cannot be computed: out of memory (CPU) in the run copy-first-" in line for line in reproduce_smoke.lines
+    )
 
 
 def test_a_budget_shorter_than_a_test_still_makes_progress(reproduce_smoke):

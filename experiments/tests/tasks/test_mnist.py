@@ -115,7 +115,7 @@ def test_failed_download_leaves_nothing_behind(small_mnist, server, monkeypatch)
 
 def test_an_endless_download_is_refused(small_mnist, monkeypatch):
     class Endless(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):  # noqa: N802
+        def do_GET(self):
             self.send_response(200)
             self.end_headers()
             with contextlib.suppress(OSError):  # the client hangs up

@@ -60,14 +60,14 @@ def test_shares_cover_everything_once():
         assert rows == list(range(size))
 
 
-TOOL = Path(__file__).parents[3] / "tools" / "kill_ranks.py"
+TOOL = Path(__file__).parents[3] / "tools" / "kills.py"
 
 
 def test_a_killed_process_is_named_by_the_other_and_the_run_resumes():
     command = [sys.executable, str(TOOL), "--kills", "3"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 kills, 3 named by the other" in done.stdout
+    assert "3 kills of a training in 2 processes, 3 named by the other" in done.stdout
 
 
 @pytest.mark.parametrize(("count", "which"), [(2, "process 1"), (3, "one of the processes 1, 2")])
@@ -75,7 +75,10 @@ def test_only_errors_of_connections_are_those_of_a_lost_process(count, which):
     processes = Processes(torch.device("cpu"), 0, count)
     with pytest.raises(LostProcessError, match=f"process 0 lost {which} of {count}"), processes.naming_the_lost():
         raise RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer\nmore")
-    for error, group in ((RuntimeError("shapes differ"), processes), (RuntimeError("gloo"), Processes(torch.device("cpu")))):
+    for error, group in (
+        (RuntimeError("shapes differ"), processes),
+        (RuntimeError("gloo"), Processes(torch.device("cpu"))),
+    ):
         with pytest.raises(RuntimeError) as caught, group.naming_the_lost():
             raise error
         assert caught.value is error

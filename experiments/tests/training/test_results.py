@@ -109,7 +109,9 @@ def test_a_small_file_that_describes_a_huge_model_is_refused_at_once(tmp_path, w
         load_trained(tmp_path, which)
 
 
-@pytest.mark.parametrize("run", [None, [], {}, {"task": 3}, RUN.to_dict() | {"model": "small"}, {**RUN.to_dict(), "x": 1}])
+@pytest.mark.parametrize(
+    "run", [None, [], {}, {"task": 3}, RUN.to_dict() | {"model": "small"}, {**RUN.to_dict(), "x": 1}]
+)
 def test_a_file_that_describes_no_run_is_refused(tmp_path, run):
     checkpoint.save(tmp_path / "best.safetensors", {"x": torch.zeros(1)}, {"run": run})
     with pytest.raises(checkpoint.CheckpointError, match=r"best\.safetensors does not describe a run"):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from markupsafe import Markup
 
 __all__ = ["COLOURS", "FAINT", "INK", "embed", "label_ends"]
 

@@ -46,8 +46,13 @@ def test_the_empty_file_of_the_release_is_skipped(tmp_path, monkeypatch):
     assert len(images) == len(labels) == 179
 
 
+def flipped(content: bytes, i: int) -> bytes:
+    return content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :]
+
+
 DAMAGE = {
     "truncated image": ("imgs/1/sample_4.png", lambda path: path.write_bytes(path.read_bytes()[:60])),
+    "a flipped bit": ("imgs/1/sample_4.png", lambda path: path.write_bytes(flipped(path.read_bytes(), -20))),
     "empty image": ("imgs/1/sample_4.png", lambda path: path.write_bytes(b"")),
     "missing image": ("imgs/1/sample_4.png", Path.unlink),
     "image of another size": ("imgs/1/sample_4.png", lambda path: Image.new("L", (8, 8)).save(path)),

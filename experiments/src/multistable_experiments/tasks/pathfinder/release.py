@@ -64,6 +64,8 @@ def _read_image(path: Path) -> NDArray[np.uint8]:
         with Image.open(path, formats=["PNG"]) as image:  # other formats start other programs
             if image.size != (SIZE, SIZE):  # before decoding: a file of a few kB may hold gigabytes of pixels
                 raise ValueError(f"it must have {SIZE}x{SIZE} pixels, got {image.size}")
+            image.verify()  # checksums, which decoding ignores; the image has to be opened again
+        with Image.open(path, formats=["PNG"]) as image:
             return np.asarray(image.convert("L"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ValueError(f"{path} cannot be read as an image: {error}") from error
