@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("src", "experiments/src")
 LEFT_OUT = shutil.ignore_patterns(".venv", "__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", "runs")
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider"]
-LOADED = ("torch", "numba", "hypothesis")
+LOADED = ("torch", "numba")
 """Imported once, before the tests' processes are forked: importing takes more time than most tests."""
 WHOLE_SUITE = ["--numprocesses", "2", "--dist", "loadfile"]
 OWN_SECONDS, WHOLE_SECONDS = 300, 3600

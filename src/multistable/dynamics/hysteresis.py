@@ -215,8 +215,9 @@ class _Hysteresis(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * 7
-        function = torch.ops.multistable.hysteresis_backward if batched(grads[0]) else _HysteresisBackward.apply
-        computed = cast(Any, function)(grads[0], *ctx.saved_tensors, *ctx.options)
+        operator, function = torch.ops.multistable.hysteresis_backward, cast(Any, _HysteresisBackward).apply
+        compute: Any = operator if batched(grads[0]) else function
+        computed = compute(grads[0], *ctx.saved_tensors, *ctx.options)
         wanted = (grad if needed else None for grad, needed in zip(computed, ctx.needs_input_grad, strict=False))
         return *wanted, None, None, None, None
 

@@ -129,7 +129,8 @@ def _limited(most: int) -> Any:
             self.received += n or 0
             if self.received > most:
                 raise OSError(f"the file is larger than {most:,} bytes, the most that is downloaded")
-            return super().update(n)
+            bar: Any = super()
+            return bar.update(n)
 
     return Bar
 

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -61,7 +61,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DamagedFileError(f"{path} is truncated or not a safetensors file: {error}") from error
     if actual != expected:
         raise DamagedFileError(f"{path} is corrupt: its content does not match the checksum stored with it")
-    return tensors, info
+    return tensors, cast(dict[str, Any], info)
 
 
 def _checksum(header: dict[str, Any], numbers: memoryview, info: dict[str, Any]) -> str:

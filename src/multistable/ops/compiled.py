@@ -38,16 +38,18 @@ class _Cache(_Base):
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        base: Any = super()
         try:
-            return super().load_overload(sig, target_context)
+            return base.load_overload(sig, target_context)
         except Exception as error:  # unpickling damaged bytes raises anything
             _warn(f"numba's cache in {self.cache_path} is damaged ({type(error).__name__}): compiling again")
             with suppress(OSError):
                 self.flush()
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        base: Any = super()
         try:
-            super().save_overload(sig, data)
+            base.save_overload(sig, data)
         except OSError as error:
             _warn(f"{self.cache_path} cannot hold numba's cache ({error.strerror}): every process compiles again")
 
