@@ -106,6 +106,7 @@ OTHERS = {
     "n_grid": 32,
     "n_clock": 5,
     "start": "branch",
+    "lru_size": 4,
 }
 
 

@@ -85,6 +85,11 @@ class Recurrent(nn.Module):
         """The features of one direction, in order."""
         return (Part(type(self).__name__.lower(), self.hidden_size),)
 
+    @staticmethod
+    def size_options(units: int) -> dict[str, int]:
+        """The constructor arguments of a layer of ``units`` units as the paper counts them, complex ones as one."""
+        return {"hidden_size": units}
+
     @property  # not cached: in Python 3.11 that takes a lock, on which torch.compile breaks the graph
     def feature_size(self) -> int:
         """F, the number of features of one direction."""

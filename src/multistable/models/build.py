@@ -93,5 +93,5 @@ def build_layer(name: str, config: ModelConfig) -> Recurrent:
         **dataclasses.asdict(config.lru),
     }
     options |= {key: value for key, value in available.items() if key in inspect.signature(kind).parameters}
-    options |= {"input_size": config.d_model + P, "hidden_size": config.d_state}
+    options |= {"input_size": config.d_model + P, **kind.size_options(config.d_state)}
     return kind(batch_first=True, bidirectional=config.bidirectional, **options)
