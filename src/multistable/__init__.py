@@ -3,7 +3,7 @@
 from multistable import dynamics, ops, surrogate
 from multistable.layers import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
 from multistable.layers.gates import GateStatistics, gate_statistics
-from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, build_model
+from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, Stack, build_model
 
 __all__ = [
     "BMRU",
@@ -22,6 +22,7 @@ __all__ = [
     "NBRC",
     "PositionConfig",
     "SequenceModel",
+    "Stack",
     "build_model",
     "dynamics",
     "gate_statistics",

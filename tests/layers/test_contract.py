@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import multistable
 from layer_names import NAMES
-from multistable import ClockedRNN, ModelConfig, build_model
+from multistable import ClockedRNN, ModelConfig, Stack, build_model
 from multistable.dynamics import simplified_brc
 from multistable.layers import Recurrent, find_layer
 
@@ -23,20 +24,25 @@ B, T, D, N = 3, 9, 4, 6
 TOLERANCE = 1e-12
 
 
-@pytest.fixture(params=NAMES)
+STACKS = ("stack:bmru", "stack:lru", "stack:hybrid", "stack:lstm", "batch:hybrid")
+"""Stacks of two blocks; the last with batch norm, in evaluation mode."""
+
+
+@pytest.fixture(params=[*NAMES, *STACKS])
 def name(request) -> str:
     return request.param
 
 
 def make(name: str, **options) -> Recurrent:
     torch.manual_seed(0)
-    kind, fixed = find_layer(name)
+    kind, fixed = (partial(Stack, name.split(":")[1]), {}) if name in STACKS else find_layer(name)
+    options |= {"norm": "batch"} if name.startswith("batch") else {}
     sizes = {"input_size": D, "hidden_size": N, "num_layers": 2, "batch_first": True, "dtype": torch.float64}
     cell = kind(**sizes | fixed | options)
     with torch.no_grad():  # no parameter at a value that hides a mistake, such as 0 or 1
         for parameter in cell.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return cell
+    return cell.eval()
 
 
 def random_batch(cell: Recurrent, length: int = T) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,7 +79,8 @@ def test_steps_equal_forward(name, length):
         features, state = cell.step(x[:, t], state)
         assert_close(features, output[:, t])
     assert_close(state, h_n)
-    assert_close(h_n[-1][:, : cell.feature_size], output[:, -1])  # features lead the state
+    if name not in STACKS:  # features lead the state
+        assert_close(h_n[-1][:, : cell.feature_size], output[:, -1])
 
 
 def test_step_unbatched_and_without_state(name):
@@ -201,6 +208,8 @@ def test_unbatched_equals_batch_of_one(name):
 
 
 def test_reverse_is_forward_on_turned_time(name):
+    if name in STACKS:
+        pytest.skip("its output mixes the directions")
     cell, swapped = (make(name, num_layers=1, bidirectional=True) for _ in range(2))
     x, h0 = random_batch(cell)
     state = cell.state_dict()

@@ -82,7 +82,7 @@ def test_hidden_size_counts_numbers():
     output, h_n = rnn(torch.randn(5, 3, 10), torch.zeros(2, 3, 20))
     assert (output.shape, h_n.shape) == ((5, 3, 40), (2, 3, 20))
     assert len(rnn.log_nu_l0) == 10
-    with pytest.raises(ValueError, match="hidden_size of an LRU must be even .*, got 7"):
+    with pytest.raises(ValueError, match=r"hidden_size of an LRU must be even .*, got 7"):
         LRU(10, 7)
 
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -102,6 +102,7 @@ class LRU(Recurrent):
             raise ValueError(f"theta_max must be positive, got {theta_max!r}")
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
         self.create_parameters(device, dtype)
+        cast(Any, self).register_load_state_dict_pre_hook(_explain_size)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -127,16 +128,6 @@ class LRU(Recurrent):
         log_nu.copy_((-0.5 * squared.log()).log())
         log_theta.copy_((self.theta_max * phase).log())
         log_gamma.copy_(0.5 * (1 - squared).log())
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Explain the shapes of weights that were saved when ``hidden_size`` counted complex units."""
-        saved, errors = state_dict.get(f"{prefix}weight_ih_l0"), args[-1]
-        if isinstance(saved, Tensor) and len(saved) == 2 * self.hidden_size:
-            errors.append(
-                f"{prefix or 'LRU'}: hidden_size counts numbers now, two per complex unit: these weights are those of "
-                f"LRU({self.input_size}, {len(saved)})"
-            )
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def eigenvalues(self, layer: int = 0, reverse: bool = False) -> Tensor:
         """``lambda`` as pairs, ``[hidden_size]``: real parts, then imaginary ones."""
@@ -165,3 +156,13 @@ class LRU(Recurrent):
         b = self.project(x, layer)
         h = (numerics.multiply(self.eigenvalues(layer), h) + b).to(b.dtype)
         return h, h
+
+
+def _explain_size(lru: LRU, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    """Explain the shapes of weights that were saved when ``hidden_size`` counted complex units."""
+    saved, errors = state_dict.get(f"{prefix}weight_ih_l0"), args[-1]
+    if isinstance(saved, Tensor) and len(saved) == 2 * lru.hidden_size:
+        errors.append(
+            f"{prefix or 'LRU'}: hidden_size counts numbers now, two per complex unit: these weights are those of "
+            f"LRU({lru.input_size}, {len(saved)})"
+        )

@@ -1,7 +1,7 @@
 """The timesteps of a batch: which are valid, where segments start, and how a scan respects both."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -59,6 +59,11 @@ class Steps:
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
+
+    def with_batch_first(self) -> "Steps":
+        """The same steps for an input ``[B, T, D]``."""
+        valid = self.valid if self.batch_first or self.valid is None else self.valid.transpose(0, 1)
+        return replace(self, batch_first=True, valid=valid)
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
