@@ -1,6 +1,6 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
-from multistable import dynamics, ops, surrogate
+from multistable import dynamics, export, ops, surrogate
 from multistable.layers import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
 from multistable.layers.gates import GateStatistics, gate_statistics
 from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, Stack, build_model
@@ -25,8 +25,10 @@ __all__ = [
     "Stack",
     "build_model",
     "dynamics",
+    "export",
     "gate_statistics",
     "ops",
     "surrogate",
 ]
+export.register()
 __version__ = "0.1.0"

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import multistable
 from layer_names import NAMES
-from multistable import ClockedRNN, ModelConfig, Stack, build_model
+from multistable import BMRU, ClockedRNN, ModelConfig, Stack, build_model
 from multistable.dynamics import simplified_brc
 from multistable.layers import Recurrent, find_layer
 
@@ -303,6 +304,36 @@ def test_half_precision_autocast(name):
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.dtype == p.dtype for p in cell.parameters())
     near = (output.float() - expected).abs() < 0.1 * expected.abs().clamp(min=1)
     assert near.double().mean() > 0.9  # a bistable unit may flip
+
+
+READ_BACKWARD = ("bmru", "lru", "mingru", "hysteresis", "clocked:linear:2")
+"""Layers whose backward reads their output, unlike that of ``nn.GRU``."""
+
+
+def test_an_output_changed_in_place(name):
+    """It works, or the error says what to do; the last states may always be changed."""
+    cell = make(name)
+    x, _ = random_batch(cell)
+    output, h_n = cell(x)
+    h_n.relu_()
+    expected = torch.autograd.grad(torch.relu(output).sum() + h_n.sum(), list(cell.parameters()))
+    output, h_n = cell(x)
+    loss = nn.ReLU(inplace=True)(output).sum() + h_n.relu_().sum()
+    if name in READ_BACKWARD:
+        with pytest.raises(RuntimeError, match=r"changed in place before the backward pass.*nn\.ReLU\(inplace=False\)"):
+            loss.backward()
+        output, _ = cell(x)
+        loss = nn.ReLU(inplace=True)(output.clone()).sum() + cell(x)[1].relu_().sum()
+    for a, b in zip(torch.autograd.grad(loss, list(cell.parameters())), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_a_large_output_changed_in_place():
+    """Projection and scan in one function."""
+    rnn = BMRU(4, 64, batch_first=True)
+    output, _ = rnn(torch.randn(8, 2000, 4))
+    with pytest.raises(RuntimeError, match="changed in place before the backward pass"):
+        output.relu_().sum().backward()
 
 
 def trained_a_step(name: str) -> tuple[torch.nn.Module, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""``Stack``: its equation, its place in code written for ``nn.GRU``, and its options. The contract: test_contract.py."""
+"""``Stack``: its equation, its place in code written for ``nn.GRU``, and its options. See also test_contract.py."""
 
 import itertools
 import pickle

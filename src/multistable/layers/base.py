@@ -207,7 +207,7 @@ class Recurrent(nn.Module):
         starts = [self.start_state(layer, reverse) for layer in range(self.num_layers) for reverse in self.directions]
         count = len(starts)
         if hx is None:
-            return [None if start is None else start.expand(B, -1) for start in starts]
+            return [None if start is None else start.repeat(B, 1) for start in starts]
         check_state("hx", hx, (count, B, self.state_size), x, axes=" (layers * directions, B, N)")
         return list(hx.unbind(0))
 

@@ -112,7 +112,8 @@ class BMRU(Recurrent):
     NaN, so that a diverged model does not look like one that remembers.
 
     Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate reads the state, and no
-    ``proj_size``. The backward pass reads the output, so changing the output in place before it raises an error.
+    ``proj_size``. The backward pass reads the output, so changing the output in place before it raises an error that
+    says what to do.
 
     Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
     accumulate in float32.

@@ -22,7 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from multistable.ops.autograd import Function
+from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import new_empty
 
@@ -101,7 +101,7 @@ def _define(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx: Any, grad_h: Optional, grad_last: Optional) -> tuple[Optional, ...]:
-        grads = call(f"{name}_backward", grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+        grads = call(f"{name}_backward", grad_h, grad_last, *saved_tensors(ctx), *ctx.options)
         needed = (grad if need else None for grad, need in zip(grads, ctx.needs_input_grad, strict=False))
         return *needed, None, *(None for _ in ctx.options)  # reset and options have no gradient
 
