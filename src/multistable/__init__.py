@@ -1,7 +1,19 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
 from multistable import dynamics, export, ops, surrogate
-from multistable.layers import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
+from multistable.layers import (
+    BMRU,
+    BRC,
+    LRU,
+    MRU,
+    NBRC,
+    BMRUCell,
+    ClockedRNN,
+    Hybrid,
+    HysteresisMRU,
+    LikeLSTM,
+    MinGRU,
+)
 from multistable.layers.gates import GateStatistics, gate_statistics
 from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, Stack, build_model
 
@@ -15,6 +27,7 @@ __all__ = [
     "HysteresisMRU",
     "LRU",
     "LRUConfig",
+    "LikeLSTM",
     "MRU",
     "MinGRU",
     "ModelConfig",

@@ -174,7 +174,9 @@ def check_input(module: nn.Module, name: str, x: object) -> None:
 def check_state(name: str, state: object, shape: tuple[int, ...], x: Tensor, axes: str = "") -> None:
     """Raise unless ``state`` is a float tensor of this shape on x's device. ``axes`` explains the shape."""
     if not isinstance(state, Tensor):
-        raise TypeError(f"{name} must be one tensor, got {type(state).__name__}")
+        kind = type(state).__name__
+        advice = " (for code of nn.LSTM see LikeLSTM)" if kind == "tuple" else ""
+        raise TypeError(f"{name} must be one tensor, got {kind}{advice}")
     if state.shape != shape:
         raise ValueError(f"{name} must have shape {list(shape)}{axes}, got {list(state.shape)}")
     if not state.is_floating_point():
