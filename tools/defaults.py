@@ -1,4 +1,4 @@
-"""Which initialisation lets a newcomer's first BMRU learn? Six small tasks, several settings, five seeds (a stack: three).
+"""Which initialisation lets a newcomer's first BMRU learn? Six small tasks, several settings, five seeds.
 
 python tools/defaults.py          train what docs/defaults.json lacks, one line per run
 python tools/defaults.py --table  print the table of docs/defaults.md

@@ -10,7 +10,7 @@ from multistable import BMRU, GateStatistics, gate_statistics
 
 def thresholds(*betas, **options):
     """A layer of one input whose units have the input as candidate and constant thresholds."""
-    rnn = BMRU(1, len(betas), **options)
+    rnn = BMRU(1, len(betas), thresholds="paper", **options)
     with torch.no_grad():
         for layer in range(rnn.num_layers):
             for reverse in rnn.directions:

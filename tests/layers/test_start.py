@@ -15,7 +15,12 @@ kinds = pytest.mark.parametrize("kind", [BMRU, Hybrid], ids=lambda kind: kind.__
 def make(kind=BMRU, **options):
     """A layer whose levels are no ones, in float64; half of its steps write."""
     torch.manual_seed(0)
-    rnn = kind(D, N, **{"num_layers": 2, "batch_first": True, "start": "branch", "dtype": torch.float64} | options)
+    rnn = kind(
+        D,
+        N,
+        **{"num_layers": 2, "batch_first": True, "start": "branch", "dtype": torch.float64, "thresholds": "paper"}
+        | options,
+    )
     with torch.no_grad():
         for parameter in rnn.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))

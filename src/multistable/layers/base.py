@@ -123,6 +123,12 @@ class Recurrent(nn.Module):
         suffix = f"_l{layer}{'_reverse' if reverse else ''}"
         return [getattr(self, name + suffix) for name in self.parameter_names]
 
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of each layer and direction, as in ``nn.GRU``."""
+        pairs = [(layer, reverse) for layer in range(self.num_layers) for reverse in self.directions]
+        return [[x for x in self.parameters_of(*pair) if x is not None] for pair in pairs]
+
     def reset_parameters(self) -> None:
         for layer in range(self.num_layers):
             for reverse in self.directions:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
-from multistable.layers.bmru import BMRU, Start
+from multistable.layers.bmru import BMRU, Start, Thresholds
 from multistable.layers.lru import LRU
 from multistable.layers.sequences import Steps
 
@@ -29,7 +29,7 @@ class Hybrid(Recurrent):
             as bistable ones: ``lru_size = 2 / 3 * hidden_size``. Default: ``None``, half of them
         position_size: that many of the input's last features are a position encoding, which the BMRU reads and the LRU
             does not. Default: 0
-        alpha_surr, beta_bias, start: as in :class:`~multistable.BMRU`.
+        alpha_surr, beta_bias, thresholds, start: as in :class:`~multistable.BMRU`.
         r_min, r_max, theta_max: as in :class:`~multistable.LRU`.
 
     Inputs and outputs are those of :class:`~multistable.BMRU` with ``hidden_size`` for ``N``.
@@ -62,6 +62,7 @@ class Hybrid(Recurrent):
         position_size: int = 0,
         alpha_surr: float = 1.0,
         beta_bias: float = 0.0,
+        thresholds: Thresholds = "spread",
         start: Start = "zero",
         r_min: float = 0.0,
         r_max: float = 0.99,
@@ -81,7 +82,7 @@ class Hybrid(Recurrent):
         if not 0 <= position_size < input_size:
             raise ValueError(f"position_size must lie between 0 and input_size - 1, got {position_size!r}")
         self.position_size = position_size
-        self.alpha_surr, self.beta_bias, self.start = alpha_surr, beta_bias, start
+        self.alpha_surr, self.beta_bias, self.thresholds, self.start = alpha_surr, beta_bias, thresholds, start
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
         common: dict[str, Any] = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
         common |= {"device": device, "dtype": dtype}
@@ -89,6 +90,7 @@ class Hybrid(Recurrent):
         for layer in range(num_layers):
             width = self.width(layer)
             bistable: dict[str, Any] = {"alpha_surr": alpha_surr, "beta_bias": beta_bias, "start": start}
+            bistable["thresholds"] = thresholds
             self.bmru.append(BMRU(width, self.parts[0].size, bias=bias, **bistable, **common))
             width = width - position_size if layer == 0 else width
             self.lru.append(LRU(width, self.parts[1].size, r_min=r_min, r_max=r_max, theta_max=theta_max, **common))

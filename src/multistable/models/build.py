@@ -95,6 +95,7 @@ def build_layer(name: str, config: ModelConfig) -> Recurrent:
         "alpha_surr": config.alpha_surr,
         "beta_bias": config.beta_bias,
         "start": config.start,
+        "thresholds": "paper",
         "position_size": 0 if position is None or position.everywhere else P,  # read by the BMRU of a hybrid only
         **dataclasses.asdict(config.lru),
     }
