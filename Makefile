@@ -10,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
-KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/test_triton*.py tests/ops/triton/test_*.py))
+KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/triton/test_*.py))
 
 .PHONY: demo test test-all test-gpu check bench clean
 
@@ -49,5 +49,5 @@ clean:
 	touch $@
 
 .venv/dev: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[dev]' --editable './experiments[distributed]'
+	$(PIP) --editable '.[dev]' --editable './experiments[distributed,search]'
 	touch $@ .venv/experiments

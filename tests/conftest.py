@@ -1,4 +1,4 @@
-"""Fixtures that pytest finds here; ``fixtures.py`` has them."""
+"""Make the fixtures of ``fixtures.py`` available to pytest."""
 
 from fixtures import seed, small_spans, two_threads, uninitialised_memory_is_nan
 

@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests, of the library and of the experiments."""
+"""Settings and fixtures for all tests, of the library and of the experiments."""
 
 import os
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ __all__ = ["seed", "small_spans", "two_threads", "uninitialised_memory_is_nan"]
 
 try:
     from hypothesis import settings
-except ImportError:  # the tests that need a GPU run on machines with torch, Triton and pytest only
+except ImportError:  # GPU machines may have torch, Triton and pytest only
     pass
 else:
     settings.register_profile("local", deadline=None, max_examples=20)
     settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True)
     settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it for deterministic algorithms
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by cuBLAS for deterministic algorithms
 
-torch.set_num_threads(1)  # tensors are tiny here, and threads that wait for each other slow a busy machine down
+torch.set_num_threads(1)  # tensors are tiny here; threads waiting for each other slow down a busy machine
 
 
 @pytest.fixture(autouse=True)
 def uninitialised_memory_is_nan() -> Iterator[None]:
-    """Fill new memory with NaN, so that an entry that was never written cannot pass for a result."""
+    """Fill new memory with NaN, so that an element that was never written cannot pass for a result."""
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
@@ -35,7 +35,7 @@ def uninitialised_memory_is_nan() -> Iterator[None]:
 
 @pytest.fixture
 def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the compiled backend share even small tensors among threads."""
+    """Make the compiled backend split even small tensors among threads."""
     monkeypatch.setattr("multistable.ops.cpu._SMALLEST_SPAN", 1 << 12)
 
 

@@ -1,4 +1,4 @@
-"""Stand in for a full disk."""
+"""Simulate a full disk."""
 
 import resource
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ __all__ = ["full_disk"]
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """Let no file grow beyond ``room`` bytes."""
+    """Limit every file to ``room`` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:

@@ -1,4 +1,4 @@
-"""Gradients by argument name, of a scalar that weighs every state differently."""
+"""Gradients, by argument name, of a randomly weighted sum of the outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["gradients", "weights_like"]
 
 
 def weights_like(x: Tensor, seed: int = 1) -> Tensor:
-    """Random cotangents, the same for every backend; rounded to bfloat16 so that every dtype holds them exactly."""
+    """Random cotangents, the same for every backend, rounded to bfloat16 so that they are exact in every dtype."""
     generator = torch.Generator().manual_seed(seed)
     real = torch.randn(x.shape, generator=generator).bfloat16().double()
     if x.is_complex():
@@ -24,9 +24,9 @@ def gradients(
     names: list[str],
     through: tuple[int, ...] = (0,),
 ) -> dict[str, Tensor]:
-    """Gradients of the named inputs through the chosen outputs. An input without a gradient is an error."""
+    """Gradients of the named inputs through the chosen outputs. Raise if an input has no gradient."""
     leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
-    # A clone is contiguous: views into it restore the layout, and the gradient must pass through them.
+    # A clone is contiguous. Scans that test a layout restore it with views, and the gradient must pass through them.
     outputs = scan(**(inputs | leaves))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     chosen = [outputs[i] for i in through]

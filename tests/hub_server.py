@@ -1,4 +1,4 @@
-"""A local server with the part of the Hugging Face Hub's API that uploads and downloads small repositories."""
+"""A local server with enough of the Hugging Face Hub's API to upload and download small repositories."""
 
 import base64
 import hashlib
@@ -63,8 +63,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hub_server() -> Generator[tuple[str, dict[str, bytes], dict[str, dict[str, Any]]]]:
-    """The address of a running server, the files of its one repository, ``someone/bits``, and what was asked for when
-    that was created and last changed."""
+    """Run a server with one repository, ``someone/bits``.
+
+    Yields its address, the repository's files, and the last requests to create it and to commit to it.
+    """
     files: dict[str, bytes] = {}
     requests: dict[str, dict[str, Any]] = {}
     handler = type("Handler", (_Handler,), {"files": files, "requests": requests})

@@ -1,4 +1,4 @@
-"""Triton's interpreter, fast enough for tests: its scans go row by row instead of number by number (12 s -> 1.4 s)."""
+"""Speed up Triton's interpreter: scan row by row instead of element by element (12 s -> 1.4 s)."""
 
 import numpy as np
 import triton.language as tl
@@ -8,7 +8,7 @@ __all__ = ["scan_by_rows"]
 
 
 def scan_by_rows(self, inputs):
-    """Replaces ``ScanOps.generic_scan``: apply the operator to whole rows of the other axes."""
+    """Replacement for ``ScanOps.generic_scan`` that applies the operator to whole rows of the other axes."""
     rows = [np.moveaxis(x.handle.data, self.axis, 0) for x in inputs]
     outputs = [np.empty_like(x) for x in rows]
     state = tuple(self.to_tensor(x[0], y.dtype) for x, y in zip(rows, inputs, strict=True))

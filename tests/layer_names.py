@@ -1,4 +1,4 @@
-"""The cells that every test of all cells takes: those of one word, and one of each kind that is made from a field."""
+"""Layers that tests of every layer use: all registered names, and one of each kind made from a field."""
 
 from multistable.layers import LAYERS
 

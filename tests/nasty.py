@@ -1,7 +1,7 @@
-"""Inputs of the scans, random and nasty: values on an edge, odd shapes, layouts that are not contiguous.
+"""Random and nasty inputs for the scans: edge-case values, odd shapes, non-contiguous layouts.
 
 ``bmru_inputs`` and ``latch_inputs`` return the keyword arguments of the scans. ``VALUES``, ``SHAPES`` and ``LAYOUTS``
-name what there is; a test takes each name of one list with the plain entry of the others, hypothesis mixes them.
+list the variants. A test usually varies one of them and leaves the others plain; hypothesis combines them.
 """
 
 from collections.abc import Callable
@@ -37,58 +37,58 @@ def _tie(x: dict) -> None:
 
 
 def _nearly_tie(x: dict) -> None:
-    """One unit in the last place above or below."""
+    """|beta| is one unit in the last place above or below |cand|."""
     bits = x["cand"].abs().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x["cand"].itemsize])
     x["beta"] = (bits + torch.randint_like(bits, 2) * 2 - 1).view(x["cand"].dtype)
 
 
 def _zero_cand(x: dict) -> None:
     x["cand"] = torch.zeros_like(x["cand"])
-    x["beta"] = _sometimes(x["beta"], 0.0)
+    x["beta"] = _replace_some(x["beta"], 0.0)
 
 
 def _negative_zero(x: dict) -> None:
-    x["cand"] = _sometimes(torch.zeros_like(x["cand"]), -0.0)
-    x["beta"] = _sometimes(x["beta"], -0.0)
+    x["cand"] = _replace_some(torch.zeros_like(x["cand"]), -0.0)
+    x["beta"] = _replace_some(x["beta"], -0.0)
 
 
 def _subnormal(x: dict) -> None:
     tiny = torch.finfo(x["cand"].dtype).tiny / 4
     for name in ("cand", "beta"):
-        x[name] = _sometimes(torch.full_like(x[name], tiny), -2 * tiny)
+        x[name] = _replace_some(torch.full_like(x[name], tiny), -2 * tiny)
 
 
 def _huge(x: dict) -> None:
-    """|cand| - |beta| and squares overflow; the comparison must not."""
+    """Squares and |cand| + |beta| overflow; the comparison must not."""
     top = torch.finfo(x["cand"].dtype).max
     for name in ("cand", "beta"):
-        x[name] = _sometimes(torch.full_like(x[name], top), -top)
+        x[name] = _replace_some(torch.full_like(x[name], top), -top)
 
 
 def _infinite(x: dict) -> None:
     for name in ("cand", "beta"):
-        x[name] = _sometimes(_sometimes(x[name], inf), -inf)
+        x[name] = _replace_some(_replace_some(x[name], inf), -inf)
 
 
 def _nan(x: dict) -> None:
     for name in ("cand", "beta"):
-        x[name] = _sometimes(x[name], nan, share=0.1)
+        x[name] = _replace_some(x[name], nan, share=0.1)
 
 
 def _nan_in_cand(x: dict) -> None:
-    x["cand"] = _sometimes(x["cand"], nan, share=0.1)
+    x["cand"] = _replace_some(x["cand"], nan, share=0.1)
 
 
 def _nan_in_beta(x: dict) -> None:
-    x["beta"] = _sometimes(x["beta"], nan, share=0.1)
+    x["beta"] = _replace_some(x["beta"], nan, share=0.1)
 
 
 def _nan_state(x: dict) -> None:
-    x["h0"] = _sometimes(x["h0"], nan)
+    x["h0"] = _replace_some(x["h0"], nan)
 
 
 def _infinite_state(x: dict) -> None:
-    x["h0"], x["alpha"] = _sometimes(x["h0"], -inf), _sometimes(x["alpha"], inf)
+    x["h0"], x["alpha"] = _replace_some(x["h0"], -inf), _replace_some(x["alpha"], inf)
 
 
 def _zero_alpha(x: dict) -> None:
@@ -96,7 +96,7 @@ def _zero_alpha(x: dict) -> None:
 
 
 def _wide_alpha_and_h0(x: dict) -> None:
-    """float64 parameters beside a narrower projection: rounded once."""
+    """float64 parameters with a narrower projection: they are rounded once."""
     x["alpha"], x["h0"] = torch.randn_like(x["alpha"].double()), torch.randn_like(x["h0"].double())
 
 
@@ -190,7 +190,7 @@ def bmru_inputs(
     layout: str = "contiguous",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Arguments of ``bmru_scan``; ``h0`` is not on a branch, alpha has both signs, a tenth of the steps are resets."""
+    """Arguments of ``bmru_scan``: ``h0`` is not +-alpha, alpha has both signs, a tenth of the steps are resets."""
     B, T, N = shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -207,13 +207,13 @@ def bmru_inputs(
 
 
 def latch_inputs(*args: Any, gate: str = "boolean", **kwargs: Any) -> dict[str, Any]:
-    """Arguments of ``latch_scan``: the nasty values are the latched ones; the gate is ``boolean`` or ``float``."""
+    """Arguments of ``latch_scan``; the nasty values are those latched. ``gate`` is ``boolean`` or ``float``."""
     x = bmru_inputs(*args, **kwargs)
     write = ~(x["cand"].abs() < x["beta"].abs())
-    if gate == "float":  # strided like the value, NaN where beta is
+    if gate == "float":  # strided like the value; NaN where beta is NaN
         write = torch.where(x["beta"].isnan(), x["beta"], write.to(x["beta"].dtype))
     return {"write": write, "value": x["cand"], "h0": x["h0"], "reset": x["reset"]}
 
 
-def _sometimes(x: Tensor, value: float, share: float = 0.3) -> Tensor:
+def _replace_some(x: Tensor, value: float, share: float = 0.3) -> Tensor:
     return torch.where(torch.rand(x.shape) < share, torch.full_like(x, value), x)

@@ -1,13 +1,13 @@
-"""Expected results of the scans, written a second and a third time, so that an error in the reference shows.
+"""Independent versions of the scans, so that an error in the reference shows.
 
-``bmru_formulas`` and ``latch_formulas`` are the closed formulas of the gradients, in numpy, step by step::
+``bmru_formulas`` and ``latch_formulas`` are the formulas of the gradients in numpy, step by step::
 
     G_t      = g_t + (1 - write_{t+1}) (1 - reset_{t+1}) G_{t+1}       G_T includes the gradient of the last state
     dwrite_t = G_t (value_t - h_prev_t)                                h_prev after the reset
     dh0      = (1 - write_1) (1 - reset_1) G_1
 
-``bmru_paper`` is the paper's equations with products, differentiated by autograd: the surrogate enters as the
-primitive minus its own value.
+``bmru_paper`` is the paper's equations with products, differentiated by autograd. The surrogate is added as its
+primitive minus the primitive's own value, which changes the gradient only.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def latch_formulas(write, value, h0, reset, grad_h, grad_last) -> tuple[np.ndarray, np.ndarray, Arrays]:
-    """States ``h``, the total gradients ``G`` and the gradients of write, value and h0; float64 arrays."""
+    """States ``h``, total gradients ``G``, and gradients of write, value and h0, as float64 arrays."""
     T = value.shape[1]
     h, h_prev, total = np.empty_like(value), np.empty_like(value), np.empty_like(value)
     state = h0
@@ -65,7 +65,7 @@ def bmru_paper(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor, reset: Ten
 
 
 def linear_formula(a: Tensor, b: Tensor, h0: Tensor) -> Tensor:
-    """``h_t = (a_1 ... a_t) h0 + sum_s (a_{s+1} ... a_t) b_s``, without a recurrence; no resets."""
+    """``h_t = (a_1 ... a_t) h0 + sum_s (a_{s+1} ... a_t) b_s``, without a recurrence and without resets."""
     a = a.expand_as(b)
     hs = []
     for t in range(b.shape[1]):

@@ -1,4 +1,4 @@
-"""Models small enough for tests."""
+"""Small models for tests."""
 
 import dataclasses
 
@@ -35,5 +35,5 @@ def random_input(dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
-    """Equal to 1e-10, for float64."""
+    """Equal within 1e-10, for float64."""
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)

@@ -21,14 +21,14 @@ def load(name: str) -> ModuleType:
 
 
 def test_three_states_are_held():
-    """With half the training and a tenth of the steps of the example, which takes half a minute."""
+    """With half the training and a tenth of the steps of the example, which takes half a minute itself."""
     example = load("three_states")
     assert example.count_errors(example.train(steps=75), 10_000) == 0
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
-def test_flip_flops_in_c_equal_those_of_pytorch():
-    """A gate that differs would change the outputs by 0.1 or more."""
+def test_flip_flops_in_c_match_pytorch():
+    """One different gate would change the outputs by at least 0.1."""
     example = load("flip_flops")
     wrong, difference, size, _ = example.compare(example.train(), 100_000)
     assert wrong <= 300, "one in a thousand"
@@ -38,7 +38,7 @@ def test_flip_flops_in_c_equal_those_of_pytorch():
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
 def test_flip_flops_in_c_start_from_zero_and_write_at_equality():
-    """Candidate equal to threshold, the sign of zero, and units that were never written."""
+    """Candidate equal to threshold, the sign of zero, and units never written to."""
     example = load("flip_flops")
     torch.manual_seed(0)
     model = example.FlipFlops()

@@ -1,4 +1,4 @@
-"""``import multistable``: nothing heavy is loaded, and every public name is there and documented."""
+"""``import multistable`` loads nothing heavy, and every public name exists and is documented."""
 
 import ast
 import inspect
@@ -29,7 +29,7 @@ PUBLIC = [multistable, dynamics, export, layers, models, ops, surrogate]
 
 
 def loaded_by(code: str) -> list[str]:
-    """The heavy packages that a fresh interpreter has loaded after ``code``."""
+    """The heavy packages loaded in a fresh interpreter after running ``code``."""
     report = f"import sys; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", f"{code}\n{report}"],
@@ -42,13 +42,13 @@ def loaded_by(code: str) -> list[str]:
 
 
 def test_import_multistable_loads_nothing_heavy():
-    """Nor does building a layer and a model."""
+    """Building a layer and a model loads nothing heavy either."""
     build = "multistable.BMRU(3, 5); multistable.build_model(multistable.ModelConfig(('bmru', 'lru'), 1, 1))"
     assert loaded_by(f"import multistable, multistable.export; {build}") == []
 
 
 def test_import_does_not_depend_on_the_default_device():
-    """Tensors made at import would stay on it."""
+    """Tensors created at import would stay on that device."""
     call = "multistable.BMRUCell(3, 5, device='cpu')(torch.zeros(2, 3))"
     code = f"import torch\nwith torch.device('meta'): import multistable\nwith torch.no_grad(): {call}"
     assert loaded_by(code) == []
@@ -69,11 +69,11 @@ def test_public_names_exist_once_and_are_documented(module):
         value = getattr(module, name)
         if callable(value) or inspect.ismodule(value):
             assert value.__doc__, name
-            # A dataclass or named tuple without a docstring gets its signature as one.
+            # Python gives a dataclass or named tuple without a docstring its signature as docstring.
             assert not value.__doc__.startswith(f"{name}("), name
 
 
-def test_every_configuration_of_a_model_is_public():
+def test_model_configurations_are_public():
     for name in ("LRUConfig", "ModelConfig", "ModelState", "PositionConfig", "SequenceModel", "build_model"):
         assert name in multistable.__all__
         assert getattr(multistable, name) is getattr(models, name)

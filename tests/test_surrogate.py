@@ -29,7 +29,7 @@ def gradient(function, x):
 
 @every_slope
 @every_step
-def test_derivative_is_that_of_the_primitive(step, height, low, alpha_surr):
+def test_derivative_matches_the_primitive(step, height, low, alpha_surr):
     x = points()
     expected = height * gradient(lambda x: primitive(x, alpha_surr), x)
     actual = gradient(lambda x: step(x, alpha_surr), x)
@@ -39,7 +39,7 @@ def test_derivative_is_that_of_the_primitive(step, height, low, alpha_surr):
 
 
 @every_slope
-def test_primitive_is_the_equation_of_the_paper(alpha_surr):
+def test_primitive_matches_the_papers_equation(alpha_surr):
     """atan(alpha_surr pi x) / (alpha_surr pi) + 1/2, one point at a time with the math library."""
     x = points()[::37]
     scale = alpha_surr * math.pi
@@ -85,7 +85,7 @@ def test_upstream_gradient_is_multiplied():
 
 
 class SnntorchATan(torch.autograd.Function):
-    """Like that of snntorch: H(0) = 0, derivative alpha/2 / (1 + (pi/2 alpha x)^2)."""
+    """Like snntorch's: H(0) = 0, derivative alpha/2 / (1 + (pi/2 alpha x)^2)."""
 
     @staticmethod
     def forward(ctx, x, alpha):
@@ -105,7 +105,7 @@ def snntorch_atan(alpha=2.0):
 
 
 class SpikingjellySigmoid(nn.Module):
-    """Like that of spikingjelly: a module with ``alpha`` and ``spiking``, H(0) = 1."""
+    """Like spikingjelly's: a module with ``alpha`` and ``spiking``, H(0) = 1."""
 
     def __init__(self, alpha=4.0):
         super().__init__()
@@ -133,7 +133,7 @@ def test_adapt_takes_the_derivative_and_keeps_our_forward(spike, slope):
 
 @every_foreign
 def test_adapt_works_as_the_gate_of_a_latch(spike, slope):
-    """The paper's unit with another surrogate: gate by ``adapt``, state by ``latch_scan``."""
+    """The paper's unit with another surrogate: the gate comes from ``adapt``, the state from ``latch_scan``."""
     distance = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)
     value = torch.randn(2, 9, 3, dtype=torch.float64)
     h = latch_scan(adapt(spike)(distance), value)
@@ -150,7 +150,7 @@ def test_adapt_works_with_torch_func():
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(step))(x), slope, rtol=1e-12, atol=0)
 
 
-def test_adapt_keeps_nan_and_infinity_apart():
+def test_adapt_distinguishes_nan_from_infinity():
     step = adapt(torch.sigmoid)
     assert step(torch.tensor([-math.inf, math.inf])).tolist() == [0.0, 1.0]
     assert step(torch.tensor([math.nan])).isnan().all()

@@ -1,4 +1,4 @@
-"""Tests of the comparisons that other tests use: they must be able to fail."""
+"""The comparisons that other tests use can fail."""
 
 import pytest
 import torch

@@ -1,7 +1,7 @@
-"""How equal is equal: one table, relative to the norm of a float64 reference, and the two comparisons that use it.
+"""Tolerances relative to the norm of a float64 reference, one per dtype, and the two comparisons of tensors.
 
-A half-precision result is computed in float32 and rounded once, which costs half an eps; what was read back from
-half-precision states (the gradient of a linear scan's coefficients) costs another half.
+A half-precision result is computed in float32 and rounded once, which costs half an eps. Reading back half-precision
+states (for the gradient of a linear scan's coefficients) costs another half.
 """
 
 import torch
@@ -20,7 +20,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def assert_close(actual: Tensor, expected: Tensor, name: str = "result") -> None:
-    """``|actual - expected| <= tol |expected|``, in norm, with the tolerance of actual's dtype; NaN and inf in the
+    """Norms: ``|actual - expected| <= tol |expected|`` with the tolerance of actual's dtype, and NaN and inf in the
     same places."""
     assert actual.shape == expected.shape, f"{name}: shape {list(actual.shape)}, expected {list(expected.shape)}"
     tolerance = RELATIVE[actual.real.dtype if actual.is_complex() else actual.dtype]
@@ -34,7 +34,7 @@ def assert_close(actual: Tensor, expected: Tensor, name: str = "result") -> None
 
 
 def assert_same_bits(actual: Tensor, expected: Tensor, name: str = "result") -> None:
-    """The same dtype, shape and bits (0.0 is not -0.0), where all NaNs are equal."""
+    """The same dtype, shape and bits (0.0 is not -0.0); all NaNs count as equal."""
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
     assert actual.shape == expected.shape, f"{name}: shape {list(actual.shape)}, expected {list(expected.shape)}"
     integer = _INTEGERS[actual.dtype.itemsize]

@@ -25,7 +25,7 @@ def markdown_table(header: str, rows: list[tuple]) -> str:
     |---|---|
     | a | 1 |
     """
-    columns = header.split(", ")
+    columns = header.split("; " if "; " in header else ", ")
     lines = ["| " + " | ".join(map(str, values)) + " |" for values in (columns, *rows)]
     return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
 
@@ -34,11 +34,12 @@ def markdown_table(header: str, rows: list[tuple]) -> str:
 
 
 def load_results() -> dict[str, list[dict]]:
-    """All runs, one list per configuration, ``{"mnist/lru-2-blocks": [seed 0, seed 1], ...}``."""
+    """All runs, one list per configuration, ``{"tuned/mnist/lru-2-blocks": [seed 0, seed 1], ...}``."""
     configurations: dict[str, list[dict]] = {}
-    for path in sorted(RESULTS.glob("*/*.json"), key=numeric_order):
+    for path in sorted(RESULTS.glob("*/*/*.json"), key=numeric_order):
         result = json.loads(path.read_text())
-        configurations.setdefault(f"{path.parent.name}/{result['configuration']}", []).append(result)
+        folder = path.parent.relative_to(RESULTS)
+        configurations.setdefault(f"{folder}/{result['configuration']}", []).append(result)
     return configurations
 
 
@@ -56,7 +57,7 @@ def all_runs() -> str:
     configurations = load_results()
     rows = []
     for name, results in configurations.items():
-        task, configuration = name.split("/")
+        recipe, task, configuration = name.split("/")
         last, best = (
             mean_and_range([test_metric(r["metrics"][epoch]) for r in results if epoch in r["metrics"]], is_error(task))
             for epoch in ("last", "best")
@@ -64,10 +65,20 @@ def all_runs() -> str:
         seconds = f"{sum(r['seconds'] for r in results) / len(results):.0f}"
         commits = ", ".join(sorted({commits_of(r["machine"]) for r in results}))
         rows.append(
-            (task, f"`{configuration}`", results[0]["run"]["epochs"], len(results), last, best, seconds, commits)
+            (
+                recipe,
+                task,
+                f"`{configuration}`",
+                results[0]["run"]["epochs"],
+                len(results),
+                last,
+                best,
+                seconds,
+                commits,
+            )
         )
     runs = sum(map(len, configurations.values()))
-    header = "task, configuration, epochs, seeds, last epoch, best epoch, seconds, commit"
+    header = "recipe, task, configuration, epochs, seeds, last epoch, best epoch, seconds, commit"
     return f"{runs} runs of {len(configurations)} configurations:\n\n{markdown_table(header, rows)}"
 
 
@@ -96,12 +107,15 @@ def mean_and_range(values: list[float], error: bool) -> str:
 def commits_of(machine: dict) -> str:
     """The commit that finished a run, and the commits at which earlier parts of it were computed.
 
+    ``?`` means that nobody knows whether the sources had changes: the machine had no Git.
+
     >>> commits_of({"commit": "0123456789abcdef", "dirty": True})
     '`0123456789ab` with changes'
     >>> commits_of({"commit": "0123456789abcdef", "dirty": None, "earlier_commits": ["fedcba9876543210"]})
-    '`0123456789ab` (begun at `fedcba987654`)'
+    '`0123456789ab`? (begun at `fedcba987654`)'
     """
-    last = f"`{(machine['commit'] or 'unknown')[:12]}`{' with changes' if machine['dirty'] else ''}"
+    changes = {True: " with changes", False: "", None: "?"}[machine["dirty"]]
+    last = f"`{(machine['commit'] or 'unknown')[:12]}`{changes}"
     earlier = ", ".join(f"`{(each or 'unknown')[:12]}`" for each in machine.get("earlier_commits", []))
     return f"{last} (begun at {earlier})" if earlier else last
 
@@ -111,13 +125,13 @@ def six_results() -> str:
     results = load_results()
 
     def last_epoch(name: str) -> str:
-        return with_seeds([test_metric(r["metrics"]["last"]) for r in results[name]], is_error(name.split("/")[0]))
+        return with_seeds([test_metric(r["metrics"]["last"]) for r in results[name]], is_error(name.split("/")[1]))
 
     def at_length(name: str, length: int) -> str:
         errors = [t["mse"] for r in results[name] for t in r["tests"] if (t["length"], t["noise"]) == (length, 1.0)]
         return with_seeds(errors, error=True)
 
-    copy, mnist = "copy-first/", "mnist/"
+    copy, mnist = "tuned/copy-first/", "tuned/mnist/"
     rows = [
         ("Copy the first of 300 numbers, error", last_epoch(copy + "bmru-T300"), last_epoch(copy + "lru-T300"), ""),
         ("— LRU without decay of eigenvalues, norms, biases", "", last_epoch(copy + "lru-T300-usual-decay"), ""),
@@ -132,7 +146,7 @@ def six_results() -> str:
             "— and 1,216 black pixels after the image",
             *(last_epoch(f"{mnist}{layer}-2-blocks-black") for layer in ("bmru", "lru", "hybrid")),
         ),
-        ("Pathfinder, hard, 10 epochs", last_epoch("pathfinder/hard-3-blocks-1024-10-epochs"), "", ""),
+        ("Pathfinder, hard, 10 epochs", last_epoch("tuned/pathfinder/hard-3-blocks-1024-10-epochs"), "", ""),
     ]
     return markdown_table("task, BMRU, LRU, hybrid", rows)
 
@@ -148,13 +162,30 @@ def with_seeds(values: list[float], error: bool) -> str:
 
 
 def claims() -> str:
-    """The claims of the paper with their verdicts."""
+    """The claims of the paper with their verdicts by each recipe."""
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "experiments" / "src")]  # these sources, not installed ones
     from multistable_experiments.paper import store
-    from multistable_experiments.paper.claims import measure
+    from multistable_experiments.paper.claims import measure_all
     from multistable_experiments.paper.claims.table import markdown
+    from multistable_experiments.paper.recipes import RECIPES
 
-    return markdown(measure(store.load(RESULTS), RESULTS))
+    return markdown(measure_all(store.load(RESULTS), RESULTS, RECIPES))
+
+
+def searches() -> str:
+    """The trials behind the recipe ``best``."""
+    rows = []
+    for path in sorted((RESULTS / "search").glob("*.json")):
+        found = json.loads(path.read_text())
+        scores = [trial["score"] for trial in found["trials"]]
+        best = found["trials"][found["best"]]
+        chosen = ", ".join(f"{name} {value:.4g}" for name, value in best["parameters"].items())
+        score = f"{best['score']:.4g}" if is_error(found["task"]) else f"{100 * best['score']:.1f} %"
+        seconds = f"{sum(trial['seconds'] for trial in found['trials']):.0f}"
+        given_up = sum(trial["end"] == "given up" for trial in found["trials"])
+        commit = commits_of(found["machine"])
+        rows.append((found["task"], found["layer"], len(scores), given_up, score, chosen, seconds, commit))
+    return markdown_table("task; layer; trials; given up; best on validation; chosen; seconds; commit", rows)
 
 
 # Benchmarks
@@ -271,7 +302,7 @@ def first_line(path: Path) -> str:
 DOCUMENTS = {
     "README.md": {"results": six_results},
     "CONTRIBUTING.md": {"tour": tour},
-    "docs/results.md": {"runs": all_runs, "claims": claims},
+    "docs/results.md": {"runs": all_runs, "searches": searches, "claims": claims},
     "docs/speed.md": {"cpu": lambda: benchmark("cpu.json"), "gpu": lambda: benchmark("nvidia-h200.json")},
 }
 

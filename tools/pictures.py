@@ -12,41 +12,62 @@ import matplotlib
 
 from multistable_experiments.page import pictures
 from multistable_experiments.paper import store
-from multistable_experiments.paper.experiments import EXPERIMENTS
+from multistable_experiments.paper.experiments import EXPERIMENTS, Experiment
 from multistable_experiments.paper.figures import FIGURES, style, trained
+from multistable_experiments.paper.recipes import Recipe
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 FOLDER = ROOT / "docs" / "figures"
 
 
-def digest(name: str) -> str:
+def drawn() -> list[tuple[str, Recipe]]:
+    """The figures and recipes of which there are results."""
+    records = store.load(RESULTS)
+    figures = [(name, recipe) for name in EXPERIMENTS for recipe in FIGURES[name].recipes]
+    return [
+        (name, recipe)
+        for name, recipe in figures
+        if len(store.missing(records, planned(name, recipe))) < len(planned(name, recipe))
+    ]
+
+
+def planned(name: str, recipe: Recipe) -> list[Experiment]:
+    return EXPERIMENTS[name]("full", 0, recipe)
+
+
+def digest(name: str, recipe: Recipe) -> str:
     """A digest of the results that a figure shows and of the files that draw it, but not of matplotlib's version."""
-    tasks = {experiment.run.task.name for experiment in EXPERIMENTS[name]("paper", 0)}
-    results = [path for task in sorted(tasks) for path in sorted((RESULTS / task).glob("*.json"))]
+    tasks = {experiment.run.task.name for experiment in planned(name, recipe)}
+    results = [path for task in sorted(tasks) for path in sorted((RESULTS / recipe / task).glob("*.json"))]
     sources = [Path(module.__file__) for module in (trained, style, pictures)]
     texts = [path.read_bytes() for path in (*sources, *results)]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
 
-def is_current(name: str) -> bool:
-    path = FOLDER / f"{name}.svg"
-    return path.exists() and f"drawn from {digest(name)}" in path.read_text()
+def path_of(name: str, recipe: Recipe) -> Path:
+    return FOLDER / f"{name}-{recipe}.svg"
 
 
-def draw(name: str) -> None:
-    figure = FIGURES[name].draw(store.load(RESULTS), "paper")
-    metadata = {"Date": None, "Description": f"drawn from {digest(name)}"}
+def is_current(name: str, recipe: Recipe) -> bool:
+    path = path_of(name, recipe)
+    return path.exists() and f"drawn from {digest(name, recipe)}" in path.read_text()
+
+
+def draw(name: str, recipe: Recipe) -> None:
+    figure = FIGURES[name].draw(store.load(RESULTS), "full", recipe)
+    metadata = {"Date": None, "Description": f"drawn from {digest(name, recipe)}"}
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(FOLDER / f"{name}.svg", metadata=metadata)
+        figure.savefig(path_of(name, recipe), metadata=metadata)
 
 
 def main() -> None:
-    old = [name for name in EXPERIMENTS if not is_current(name)]
+    old = [(name, recipe) for name, recipe in drawn() if not is_current(name, recipe)]
     if "--check" in sys.argv:
-        raise SystemExit(f"out of date: {', '.join(old)}; run python tools/pictures.py" if old else 0)
-    for name in old:
-        draw(name)
+        names = ", ".join(path_of(*each).name for each in old)
+        raise SystemExit(f"out of date: {names}; run python tools/pictures.py" if old else 0)
+    for each in old:
+        draw(*each)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fixtures that pytest finds here; ``fixtures.py`` among the library's tests has them."""
+"""Make the fixtures of the library's ``tests/fixtures.py`` available to pytest."""
 
 from fixtures import seed, small_spans, two_threads, uninitialised_memory_is_nan
 

@@ -1,4 +1,4 @@
-"""Look at figures of matplotlib, and at the files they were saved to."""
+"""Inspect matplotlib figures and the files they were saved to."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def texts(figure: Figure) -> list[str]:
 
 
 def assert_drawn(path: Path, figure: Figure) -> None:
-    """The PNG has the size of the figure at 160 dpi, and marks in each of its panels."""
+    """Assert that the PNG has the figure's size at 160 dpi, and something drawn in each panel."""
     pixels = matplotlib.image.imread(path)[..., :3]  # [H, W, 3]
     H, W, _ = pixels.shape
     assert pytest.approx(tuple(160 * figure.get_size_inches()), abs=1) == (W, H)

@@ -8,7 +8,7 @@ NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
 class Links(HTMLParser):
-    """Collects what a page could load and its identifiers; checks that its tags are paired."""
+    """Collect a page's identifiers and everything it could load; check that its tags are paired."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,6 @@ def assert_self_contained(page: str) -> None:
     assert {link[1:] for link in links.links} | set(re.findall(r"url\(#([^)]*)\)", page)) <= set(links.ids)
     assert set(re.findall(r"https?://[^\"' ]*", page)) <= NAMESPACES
     assert "@import" not in page
-    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= set(
-        re.findall(r"(--[\w-]+):", page)
-    )  # no colour left undefined
+    # Every colour is defined.
+    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= set(re.findall(r"(--[\w-]+):", page))
     assert "{{" not in page

@@ -1,15 +1,15 @@
-"""Made-up records, for tests of what reads records. By default every claim holds on them."""
+"""Made-up records for tests of code that reads records. By default every claim holds on them."""
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from multistable_experiments.paper import store
-from multistable_experiments.paper.experiments import Experiment, plan
+from multistable_experiments.paper.experiments import Experiment, TailAt, plan
 from multistable_experiments.paper.settings import LENGTHS, NOISES
 from multistable_experiments.paper.store import Record
 
@@ -36,13 +36,13 @@ STREAMS: dict[tuple[str, int, float], float] = {
     **{("bmru", T, noise): 0.0009 for T in LENGTHS for noise in NOISES[1:]},
     **{("lru", T, noise): 0.9 for T in LENGTHS for noise in NOISES[1:]},
 }
-"""Errors of the models of T = 100, by cell, length and noise."""
+"""Errors of the models trained at T = 100, by layer, length and noise."""
 RESTORED = 0.002
-"""Error of the BMRU of T = 100 at every length with the overwritten values put back."""
+"""Error of the BMRU trained at T = 100, at every length, with overwritten values put back."""
 
 
 def pathfinder_score(blocks: int, width: int) -> float:
-    """Six points for twice the width, and 1.5 lost with every block."""
+    """Twice the width gains six points, each further block loses 1.5."""
     return 62 + 6 * math.log2(width / 128) - 1.5 * (blocks - 1)
 
 
@@ -54,12 +54,12 @@ def make(
     grid: Callable[[int, int], float] = pathfinder_score,
     best: Mapping[str, float] | None = None,
 ) -> Record:
-    """The record of an experiment; ``best`` are the scores of the best epoch where it is another than the last."""
+    """The record of an experiment; ``best`` holds scores of the best epoch where they differ from the last."""
     run = experiment.run
     model, metric = run.model, run.task.metric
     on_grid = run.task.name == "pathfinder"
     score = grid(len(model.cells), model.d_state) if on_grid else scores[experiment.configuration]
-    score *= 1 + 0.001 * (run.seed - 2)  # seeds 0 to 4: the mean is that of the table
+    score *= 1 + 0.001 * (run.seed - 2)  # the mean over seeds 0 to 4 is the table's value
     best_score = (best or {}).get(experiment.configuration, score)
     percent = 100 if metric == "accuracy" else 1
     metrics = {
@@ -67,7 +67,10 @@ def make(
         "best": {"epoch": 1, "valid_loss": 0.4, f"test_{metric}": best_score / percent},
     }
     tests: list[dict[str, Any]] = []
-    for test in experiment.tests:
+    for i, test in enumerate(experiment.tests):
+        if isinstance(test, TailAt):
+            tests.append(asdict(test) | {"accuracy": score / 100 - i / 1000, "same": 1.0})
+            continue
         cell = model.cells[0]
         found = {"length": test.length, "noise": test.noise, "samples": test.samples}
         found["mse"] = streams.get((cell, test.length, test.noise), score)
@@ -76,33 +79,34 @@ def make(
         tests.append(found)
     history = {"epoch": [1, run.epochs], "train_loss": [1.0, 0.1], "valid_loss": [1.0, 0.1]}
     return Record(
-        experiment.configuration, "paper", run, 1000, metrics, history, 12.0, 1e6, MACHINE, tests=tests
+        experiment.configuration, "full", run, 1000, metrics, history, 12.0, 1e6, MACHINE, tests=tests,
+        recipe=experiment.recipe,
     )  # fmt: skip
 
 
 @cache
 def planned(seeds: tuple[int, ...], figures: tuple[str, ...] | None) -> list[Experiment]:
-    return plan(figures, "paper", seeds)
+    return plan(figures, "full", seeds, ("tuned",))
 
 
 def records(seeds: Iterable[int] = range(5), figures: Iterable[str] | None = None, **changes: Any) -> list[Record]:
-    """Records of all experiments of the paper, or of some figures."""
+    """Records of all of the paper's experiments, or of some figures."""
     experiments = planned(tuple(seeds), None if figures is None else tuple(figures))
     return [make(experiment, **changes) for experiment in experiments]
 
 
 def changed_scores(**changes: float) -> dict[str, Any]:
-    """For :func:`records`: other scores of some configurations."""
+    """Arguments of :func:`records` with other scores for some configurations."""
     return {"scores": SCORES | {name.replace("_", "-"): value for name, value in changes.items()}}
 
 
 def changed_stream(cell: str, length: int, noise: float, error: float) -> dict[str, Any]:
-    """For :func:`records`: another error at one length and noise."""
+    """Arguments of :func:`records` with another error at one length and noise."""
     return {"streams": STREAMS | {(cell, length, noise): error}}
 
 
 def with_failures(records: Sequence[Record], pattern: str) -> list[Record]:
-    """The same records, but the runs whose names match failed."""
+    """The same records, except that the runs whose names match have failed."""
     return [replace(r, metrics={}, tests=[], failure="NaN") if re.search(pattern, r.name) else r for r in records]
 
 

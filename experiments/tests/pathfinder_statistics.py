@@ -10,7 +10,7 @@ EDGES = (0, 1, 10, 25, 50, 75, 100, 125, 150, 175, 200, 225, 250, 256)
 
 
 def per_image(x: NDArray[np.uint8]) -> dict[str, NDArray[np.float64]]:
-    """Numbers ``[n]`` of each image; the mean over images estimates the quantity."""
+    """Statistics of each image, ``[n]`` each; their mean over images estimates the quantity."""
     v = x.astype(np.float64)
     ring = np.ones(x.shape[1:], bool)
     ring[1:-1, 1:-1] = False
@@ -37,7 +37,7 @@ def per_image(x: NDArray[np.uint8]) -> dict[str, NDArray[np.float64]]:
 
 
 def standard_errors(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """The difference of two means in standard errors (Welch)."""
+    """The difference of two means, in standard errors (Welch)."""
     return float((a.mean() - b.mean()) / math.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)))
 
 

@@ -1,4 +1,4 @@
-"""Data folders with a few images, in the formats of the real ones."""
+"""Data folders with a few images, in the original formats."""
 
 import gzip
 import hashlib
@@ -18,7 +18,7 @@ def idx_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def write_mnist(folder: Path) -> dict[str, str]:
-    """40 training and 10 test images of random pixels in ``folder/mnist``, and their checksums."""
+    """Write 40 training and 10 test images of random pixels to ``folder/mnist``; return their checksums."""
     random = torch.Generator().manual_seed(0)
     checksums = {}
     (folder / "mnist").mkdir(parents=True)
@@ -31,12 +31,12 @@ def write_mnist(folder: Path) -> dict[str, str]:
 
 
 def write_pathfinder(level: str, count: int) -> None:
-    """Generated images in the data folder."""
+    """Write generated images to the data folder."""
     list(generated.generate(generated.generated_file(level), level, count=count))
 
 
 def write_release(level: str, count: int, batch_size: int = 1000) -> Path:
-    """The images of seed 0 as the release has them, in the data folder; returns the folder of the level."""
+    """Write the images of seed 0 to the data folder in the release's format; return the level's folder."""
     from PIL import Image
 
     s = settings(level)
@@ -54,6 +54,6 @@ def write_release(level: str, count: int, batch_size: int = 1000) -> Path:
 
 
 def forget_pathfinder() -> None:
-    """Clear the cache of images; another test has another folder."""
+    """Clear the cache of images, since each test has its own folder."""
     task._load.cache_clear()
     task._statistics.cache_clear()

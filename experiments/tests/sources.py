@@ -1,4 +1,4 @@
-"""Run child processes on these sources, whatever is installed."""
+"""Run child processes on this source tree, whatever is installed."""
 
 import os
 from pathlib import Path
@@ -13,6 +13,6 @@ ROOT = EXPERIMENTS.parent
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables of this process, with both packages on the path."""
+    """The environment of this process, with both packages on the path."""
     folders = [str(Path(package.__file__).parents[1]) for package in (multistable, multistable_experiments)]
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders)} | variables

@@ -1,4 +1,4 @@
-"""The benchmark's measurements and report, on tiny sizes."""
+"""The benchmark's measurements and report, at tiny sizes."""
 
 import json
 from pathlib import Path
@@ -59,10 +59,10 @@ def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "bmru_scan backward" in console.export_text()
 
 
-def test_peak_memory_sees_what_a_layer_holds() -> None:
-    """At T = 2^15, N = 64: input and states are 8 MiB each, a tile of the projection 4 MiB, the whole would be 16.
+def test_peak_memory_includes_what_a_layer_holds() -> None:
+    """At T = 2^15 and N = 64, input and states take 8 MiB each, a tile of the projection 4 MiB, all of it 16 MiB.
 
-    To train, the projection is kept, and the loss has a few tensors of the size of the states.
+    Training keeps the projection, and the loss has a few tensors of the states' size.
     """
     peak = cpu.peak_bytes("forward", 2**15, 64)
     assert 16 * 2**20 <= peak < 30 * 2**20

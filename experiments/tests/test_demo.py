@@ -75,14 +75,14 @@ def test_learning_curve_starts_before_and_ends_after_the_training() -> None:
     assert outcome.fading is None
 
 
-def test_fading_is_what_is_left_after_a_step(units: dict[str, hold_bit.OneUnit]) -> None:
+def test_fading_is_the_fraction_left_after_a_step(units: dict[str, hold_bit.OneUnit]) -> None:
     outcome = hold_bit.learn("LRU", 0, 500, (10,))
     h, _ = units["LRU"].rnn(HoldBit(3).inputs(torch.tensor([1.0, -1.0])))
     size = h.detach().norm(dim=-1)  # [2, 3]
     torch.testing.assert_close(size[:, 1:] / size[:, :-1], torch.full((2, 2), outcome.fading))
 
 
-def test_copy_first_learns_and_its_lines_are_the_models_answers(tmp_path: Path) -> None:
+def test_copy_first_learns_and_its_lines_show_the_models_answers(tmp_path: Path) -> None:
     preset = replace(copy_first.PRESET, task=CopyFirst(5, 1.0, 2_000, 200), epochs=8)
     outcome = copy_first.learn("BMRU", 0, preset, tmp_path, (5, 12), 64)
     assert outcome.result["metrics"]["best"]["test_mse"] < 0.2
@@ -98,31 +98,31 @@ def test_copy_first_learns_and_its_lines_are_the_models_answers(tmp_path: Path) 
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """The folder of a tiny demo, what it printed, and its page."""
+def demo_output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """The folder of a tiny demo, its printed output, and its page."""
     folder = tmp_path_factory.mktemp("new") / "demo"
     console = Console(record=True, width=140, force_terminal=False)
     path = demo.run(folder, seed=3, plan=TINY, console=console)
     return folder, console.export_text(), path.read_text()
 
 
-def test_run_prints_tables_and_where_the_page_is(made: tuple[Path, str, str]) -> None:
-    folder, printed, _ = made
+def test_run_prints_tables_and_the_path_of_the_page(demo_output: tuple[Path, str, str]) -> None:
+    folder, printed, _ = demo_output
     assert str(folder / "index.html") in printed
     for words in ("5,000", "BMRU", "LRU", "GRU", "Copy-first-input"):
         assert words in printed
-    assert "epoch" not in printed  # no progress bar without a terminal
+    assert "epoch" not in printed  # no progress bar outside a terminal
 
 
-def test_page_is_self_contained_and_well_formed(made: tuple[Path, str, str]) -> None:
-    assert_self_contained(made[2])
+def test_page_is_self_contained_and_well_formed(demo_output: tuple[Path, str, str]) -> None:
+    assert_self_contained(demo_output[2])
 
 
-def test_page_shows_four_pictures_with_text_and_the_facts(made: tuple[Path, str, str]) -> None:
-    folder, _, page = made
+def test_page_shows_four_pictures_with_text_and_the_facts(demo_output: tuple[Path, str, str]) -> None:
+    folder, _, page = demo_output
     assert page.count("<svg") == 4
     assert re.search(r"<text[^>]*>one BMRU unit</text>", page)
-    assert "#0072b2" not in page.split("</style>")[1]  # colours are the page's variables
+    assert "#0072b2" not in page.split("</style>")[1]  # colours are variables of the page
     for words in ("--seed 3", "20 steps of Adam", "2 epochs", "180 sequences of 5 steps", torch.__version__, "commit"):
         assert words in page
     for run in (folder / "runs").iterdir():
@@ -130,8 +130,8 @@ def test_page_shows_four_pictures_with_text_and_the_facts(made: tuple[Path, str,
     assert len(list((folder / "runs").iterdir())) == 3
 
 
-def test_a_second_call_trains_nothing_again_for_copy_first(made: tuple[Path, str, str]) -> None:
-    folder, printed, page = made
+def test_a_second_call_does_not_train_copy_first_again(demo_output: tuple[Path, str, str]) -> None:
+    folder, printed, page = demo_output
     results = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
     console = Console(record=True, width=140, force_terminal=False)
     again = demo.run(folder, seed=3, plan=TINY, console=console).read_text()

@@ -22,7 +22,7 @@ def python_examples(text: str) -> list[str]:
 
 
 def command_lines(text: str) -> list[str]:
-    """The arguments of each ``multistable ...`` in code: a line of its own, or between backquotes."""
+    """The arguments of each ``multistable ...`` in code, on its own line or between backquotes."""
     return re.findall(r"(?:^|`|-m )multistable(?:_experiments)? ([a-z][^`\n#]*)", text, flags=re.MULTILINE)
 
 
@@ -32,7 +32,7 @@ def test_generated_parts_are_up_to_date(tool):
     assert result.returncode == 0, result.stderr
 
 
-def test_tool_notices_outdated_parts():
+def test_tool_detects_outdated_parts():
     docs = runpy.run_path(str(ROOT / "tools" / "docs.py"))
     changed = re.sub(r"\| Permuted MNIST \|.*", "| Permuted MNIST | 100 % |", README)
     assert changed != README
@@ -114,7 +114,7 @@ def test_examples_run(document, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document):
+def test_links_point_to_existing_files(document):
     for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
         if "://" not in link:
             assert (document.parent / link).exists(), f"{document.name} links to {link}"

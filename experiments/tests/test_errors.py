@@ -15,14 +15,14 @@ EXPECTED = [ValueError, FileNotFoundError, ImportError, DataError, CheckpointErr
 
 
 @pytest.mark.parametrize("kind", [*EXPECTED, torch.OutOfMemoryError])
-def test_an_expected_error_is_one_line(kind, capsys):
+def test_an_expected_error_is_reported_in_one_line(kind, capsys):
     with pytest.raises(typer.Exit) as leave, exit_on_error():
         raise kind("size must be 3, got 4")
     assert leave.value.exit_code == 1
     assert capsys.readouterr().err == "error: size must be 3, got 4\n"
 
 
-def test_a_missing_package_says_how_to_install_it(capsys):
+def test_a_missing_package_gives_an_install_hint(capsys):
     with pytest.raises(typer.Exit), exit_on_error():
         import package_that_nobody_has.part  # noqa: F401  # pyright: ignore[reportMissingImports]
     expected = "package_that_nobody_has is not installed: run `pip install ./experiments` in a clone of the repository"

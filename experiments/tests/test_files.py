@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, errors name the file, locks hold, damaged JSON is refused."""
+"""Files are written completely or not at all, errors name the file, locks hold, and damaged JSON raises."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from multistable_experiments.files import (
 from sources import environment
 
 
-def test_a_full_disk_is_named_with_the_file_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing_and_the_error_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     write_atomically(path, b"old")
     with full_disk(1000), pytest.raises(OSError, match="numbers") as caught:
@@ -31,14 +31,14 @@ def test_a_full_disk_is_named_with_the_file_and_loses_nothing(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_raises(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as caught:
         write_atomically(tmp_path, b"new")
     assert message_of(caught.value) == f"{tmp_path}: Is a directory"
     assert not list(tmp_path.parent.glob(".*.part"))
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "gone" / "file", b"new")
     assert message_of(caught.value) == f"{tmp_path / 'gone' / 'file'}: No such file or directory"
@@ -48,7 +48,7 @@ def test_an_error_without_a_file_has_no_error_number() -> None:
     assert message_of(OSError(28, "No space left on device")) == "No space left on device"
 
 
-def test_an_impossible_file_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_an_impossible_file_is_rejected_before_any_work(tmp_path: Path) -> None:
     check_writable("--out", tmp_path / "new" / "page.html")
     assert not list((tmp_path / "new").iterdir())
     with pytest.raises(ValueError, match=r"--out must be a file, but .* is a folder"):
@@ -65,7 +65,7 @@ def test_a_lock_holds_until_it_is_released(tmp_path: Path) -> None:
         assert third
 
 
-def test_a_lock_of_another_process_holds_until_that_is_killed(tmp_path: Path) -> None:
+def test_a_lock_of_another_process_holds_until_it_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from multistable_experiments.files import locked\n"
         "with locked(Path(sys.argv[1])) as alone: print(alone, flush=True); sys.stdin.read()"
@@ -81,7 +81,7 @@ def test_a_lock_of_another_process_holds_until_that_is_killed(tmp_path: Path) ->
         assert alone
 
 
-def test_json_comes_back_and_damage_is_refused(tmp_path: Path) -> None:
+def test_json_round_trips_and_damage_raises(tmp_path: Path) -> None:
     path, values = tmp_path / "values.json", {"b": [0.1, None], "a": {"x": "\u00e9"}}
     write_json(path, values)
     assert read_json(path) == values

@@ -1,4 +1,4 @@
-"""Claims of the paper as tests: each measures one sentence, and fails when its subject is broken on purpose."""
+"""The paper's claims as tests: each measures one sentence, and must fail when its subject is broken on purpose."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -19,9 +19,9 @@ Break = Callable[[Patch], None]
 
 
 def claim(id: str, sentence: str, where: str, how: str, *, broken_by: Iterable[Break]) -> Callable[..., Any]:
-    """Make a test of a function that measures a claim.
+    """Turn a function that measures a claim into a test.
 
-    The claim must hold, in the words that ``results/theory.json`` has. After each of ``broken_by`` it must not hold.
+    The claim must hold, as worded in ``results/theory.json``. After each of ``broken_by`` it must not hold.
     """
 
     def make(measure: Callable[[], Finding]) -> Callable[..., None]:
@@ -45,7 +45,7 @@ def claim(id: str, sentence: str, where: str, how: str, *, broken_by: Iterable[B
 
 
 def gaussian(*shape: int, seed: int = 0) -> Tensor:
-    """Standard normal numbers, float64."""
+    """Standard normal numbers in float64."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -58,31 +58,31 @@ def random_input(seed: int = 0, T: int = 60) -> tuple[Tensor, Tensor, Tensor, Te
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """Layers made within start from this seed; random numbers elsewhere do not change."""
+    """Create layers from this seed without affecting random numbers elsewhere."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def settle(field: Field, h: Tensor, *args: Tensor, ticks: int) -> Tensor:
-    """``h`` after that many ticks of the clock."""
+    """``h`` after this many ticks of the clock."""
     for _ in range(ticks):
         h = field(h, *args)
     return h
 
 
 def differing(x: Tensor, y: Tensor) -> int:
-    """How many elements of two tensors differ (0.0 and -0.0 do not)."""
+    """The number of elements in which two tensors differ (0.0 equals -0.0)."""
     return int((x != y).sum())
 
 
 def largest(tensors: Iterable[Tensor]) -> float:
-    """The largest element of some tensors; NaN if there is one, which Python's ``max`` would ignore."""
+    """The largest element of several tensors; NaN if there is any, which Python's ``max`` would ignore."""
     return float(torch.stack([x.max() for x in tensors]).max())
 
 
 def within(value: float, bound: float) -> str:
-    """A difference in words. Rounding differs between machines, so only the bound is named, unless it is exceeded."""
+    """Describe a difference. Rounding differs between machines, so name only the bound, unless it is exceeded."""
     return f"at most {bound:g} apart" if value <= bound else f"{value:.2g} apart"
 
 
@@ -94,7 +94,7 @@ def listed(counts: Iterable[int]) -> str:
 
 
 def nan_from(owner: Any, name: str) -> Break:
-    """Let a function return NaN only."""
+    """Make a function return NaN only."""
 
     def nan(patch: Patch) -> None:
         plain = getattr(owner, name)
@@ -104,7 +104,7 @@ def nan_from(owner: Any, name: str) -> Break:
 
 
 def fading_scan(patch: Patch) -> None:
-    """A state that loses a millionth at every step, in every backend but the loop."""
+    """Make the state lose a millionth at every step, in every backend but the loop."""
     plain = ops.bmru_scan
 
     def broken(cand, *args, **options):
@@ -138,7 +138,7 @@ def eternal_lru(patch: Patch) -> None:
 
 
 def wrong_beta(patch: Patch) -> None:
-    """The sign of beta reversed."""
+    """Reverse the sign of beta."""
     plain = dynamics.simplified_brc
 
     def broken(c: float = 1.0) -> Field:

@@ -1,4 +1,4 @@
-"""Small runs that tests train."""
+"""Small runs for tests to train."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def hold_bit_run(cells=("bmru",), length=50, d_state=16, **changes) -> Run:
 
 
 def numbers(result: dict) -> tuple:
-    """What must be equal between equal runs: everything except times."""
+    """What must agree between equal runs: everything except times."""
     times = {"seconds", "timesteps_per_second"}
     history = [{key: value for key, value in record.items() if key not in times} for record in result["history"]]
     return history, result["metrics"]

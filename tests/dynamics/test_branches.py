@@ -65,8 +65,8 @@ def test_three_branches_equal_iteration():
     assert visited == {-1.0, 0.0, 1.0}
 
 
-def test_surrogate_of_two_branches_is_the_gradient_of_a_latch():
-    """Between its folds all the time, a unit keeps its bit: the first comparison gets the credit of all later steps."""
+def test_surrogate_of_two_branches_matches_a_latch():
+    """A unit that stays between its folds keeps its bit, so the first comparison gets the credit of all later steps."""
     x, beta = torch.zeros(1, 50, 1, dtype=torch.float64), torch.full((1, 50, 1), 1.5, dtype=torch.float64)
     x.requires_grad_()
     h0 = torch.full((1, 1), 0.2, dtype=torch.float64)
@@ -80,8 +80,8 @@ def test_surrogate_of_two_branches_is_the_gradient_of_a_latch():
 
 @pytest.mark.parametrize("side", [1.0, -1.0], ids=["up", "down"])
 @pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_surrogate_of_a_branch_that_the_input_abolishes(side, weight):
-    """A first input just beyond the fold moves the unit, which then holds: less of it, and the unit would not."""
+def test_surrogate_where_the_input_removes_a_branch(side, weight):
+    """A first input just beyond the fold moves the unit, which then holds; a smaller input would not have moved it."""
     beta = torch.full((1, 30, 1), 1.5, dtype=torch.float64)
     h_c, x_c = (float(v[0, 0, 0]) for v in folds(beta))
     x = torch.zeros(1, 30, 1, dtype=torch.float64)
@@ -95,24 +95,24 @@ def test_surrogate_of_a_branch_that_the_input_abolishes(side, weight):
     assert held > 0.9
     credit, alone = (torch.autograd.grad(h[-1] + weight * h[0], x)[0][0, 0, 0].item() for h in (whole, exact))
 
-    slowest = (math.atanh(h_c) + x_c + 0.05) / 2.5  # |h| where df/dh = 1, so where f - h is least; f is h_c there
+    slowest = (math.atanh(h_c) + x_c + 0.05) / 2.5  # |h| where df/dh = 1, so where f - h is smallest; f is h_c there
     surrogate = 1 / (1 + (math.pi * (slowest - h_c)) ** 2)
     expected = (2 * held + weight * (written + slowest)) * surrogate * (1 - h_c**2)
-    # The next comparison, of what was written with the unstable root at zero, adds its own share.
+    # The next step compares the written state with the unstable root at zero, which adds its own share.
     gain = (1 - written**2) / (1 - 2.5 * (1 - written**2))
     expected += 2 * held * gain / (1 + (math.pi * written) ** 2)
     assert credit - alone == pytest.approx(expected, rel=0.01)
 
 
 def test_credit_follows_the_maps_of_branches():
-    """Through h0 alone: each unstable root of the first step gets the loss above it less the loss below it.
+    """Through h0 alone: each unstable root of the first step gets the loss above it minus the loss below it.
 
-    What is lost on a branch is what the later steps read if the unit starts there, through writes of all kinds.
+    The loss of a branch is that of all steps if the unit starts on it, including every kind of write.
     """
     torch.manual_seed(0)
     field, B, T = Field(staircase, bounds=(-1.01, 1.01)), 200, 12
     x, weights = 0.25 * torch.randn(B, T, 1, dtype=torch.float64), torch.randn(B, T, 1, dtype=torch.float64)
-    x[:, 0] = 0  # three branches at first: -1, 0 and 1
+    x[:, 0] = 0  # three branches at the first step: -1, 0 and 1
     starts = [torch.full((B, 1), value, dtype=torch.float64) for value in (-1.0, 0.0, 1.0)]
     losses = [(weights * branch_scan(field, (x,), h0, max_branches=3)).sum(1) for h0 in starts]
     assert len({tuple(loss.flatten().tolist()) for loss in losses}) == 3
@@ -129,7 +129,7 @@ def test_credit_follows_the_maps_of_branches():
 
 @pytest.mark.parametrize("scan", [hysteresis_scan, partial(branch_scan, simplified_brc())], ids=["exact", "general"])
 def test_a_reset_forgets_the_branch(scan):
-    """Held below, a unit that starts anew at zero goes up where x is positive, and holds that."""
+    """A unit on the lower branch that is reset to zero moves to the upper one if x is positive, and stays there."""
     x, beta = torch.full((1, 8, 1), 0.1, dtype=torch.float64), torch.full((1, 8, 1), 1.5, dtype=torch.float64)
     h0, reset = torch.full((1, 1), -1.0, dtype=torch.float64), (torch.arange(8) == 5)[None]
     args = ((x, beta),) if isinstance(scan, partial) else (x, beta)
@@ -142,9 +142,9 @@ def test_a_reset_forgets_the_branch(scan):
     [((0.0, 1.0), 0.0), ((-1.0, 0.0), 0.0), ((-1.0, 1.0), 0.0)],
     ids=["lower", "upper", "inside"],
 )
-def test_an_unstable_equilibrium_on_a_bound_is_no_branch(bounds, unstable):
-    """``h + x h (1 - h^2)`` leaves 0 for the stable +-1. On (0, 1) the first root going up is unstable, on (-1, 0) the
-    last one; taken for stable, 0 would be where everything between goes."""
+def test_an_unstable_equilibrium_on_a_bound_is_not_a_branch(bounds, unstable):
+    """``h + x h (1 - h^2)`` flows from 0 to the stable +-1. On (0, 1) the lowest root is unstable, on (-1, 0) the
+    highest one; if 0 were taken for stable, all states between would end there."""
     field = Field(lambda h, x: h + x * h * (1 - h**2), bounds=bounds)
     rate = 0.1 + 0.4 * torch.rand(1, 6, 200).double()
     start = bounds[0] + (bounds[1] - bounds[0]) * (0.01 + 0.98 * torch.rand(1, 200).double())
@@ -158,7 +158,7 @@ def test_an_unstable_equilibrium_on_a_bound_is_no_branch(bounds, unstable):
 
 
 @pytest.mark.parametrize("alpha_surr", [None, 1.0])
-def test_nan_shows_until_a_single_branch_and_stays_in_its_unit(alpha_surr):
+def test_nan_lasts_until_a_single_branch_and_stays_in_its_unit(alpha_surr):
     x = torch.tensor([0.0, math.nan, 0.0, 0.0, -3.0, 0.0]).double().reshape(1, 6, 1)
     x = torch.cat([x, x.nan_to_num(0.5)], dim=2).requires_grad_()
     h = branch_scan(simplified_brc(), (x, torch.tensor(1.5).double()), alpha_surr=alpha_surr)
@@ -174,11 +174,11 @@ def test_nan_shows_until_a_single_branch_and_stays_in_its_unit(alpha_surr):
 
 
 def test_chunks_of_elements_change_nothing(monkeypatch):
-    """Neither of the roots nor of the states and gradients that come from them."""
+    """Neither the roots nor the states and gradients computed from them."""
     x, beta = (2 * torch.randn(2, 15, 3, dtype=torch.float64) for _ in range(2))
     found = []
     for size in (1 << 15, 7):
-        for name in ("equilibria", "branches"):  # by name, because a function has that of its module
+        for name in ("equilibria", "branches"):  # by name: a function of the same name hides the module
             monkeypatch.setattr(importlib.import_module(f"multistable.dynamics.{name}"), "_CHUNK", size)
         leaf = x.clone().requires_grad_()
         h = branch_scan(simplified_brc(), (leaf, beta), alpha_surr=1.0)
@@ -188,13 +188,13 @@ def test_chunks_of_elements_change_nothing(monkeypatch):
         torch.testing.assert_close(whole, parts, rtol=1e-12, atol=1e-12)
 
 
-def test_refusals_say_why():
+def test_bad_arguments_raise():
     x = torch.zeros(1, 2, 1)
     with pytest.raises(ValueError, match="field has 3 stable branches, max_branches is 2"):
         branch_scan(Field(staircase, bounds=(-1.01, 1.01)), (x,))
     with pytest.raises(ValueError, match=r"must map its bounds \(-1.0, 1.0\) into themselves"):
         branch_scan(Field(lambda h, x: h + 3 + x), (x,))
     with pytest.raises(ValueError, match="into themselves, but some element leaves them"):
-        branch_scan(Field(lambda h, x: h + 0.1 * h + x), (x,))  # one equilibrium, from which all flows away
+        branch_scan(Field(lambda h, x: h + 0.1 * h + x), (x,))  # one equilibrium, which repels
     with pytest.raises(ValueError, match="n_grid must be a positive integer, got 0"):
         branch_scan(brc(), (x,) * 5, n_grid=0)

@@ -21,7 +21,7 @@ from multistable.dynamics.hysteresis import folds
 
 
 def test_all_roots_of_a_polynomial():
-    """h - (h - r_0)(h - r_1)... has exactly the equilibria r_k, of which some lie closer than the grid is fine."""
+    """h - (h - r_0)(h - r_1)... has exactly the equilibria r_k, some of them closer together than the grid points."""
     known = torch.tensor([-0.8, -0.2, -0.199, 0.3, 0.9], dtype=torch.float64)
     field = Field(lambda h, x: h - 0.1 * math.prod(h - r for r in known.tolist()) + 0 * x)
     found = equilibria(field, torch.zeros(2, dtype=torch.float64))
@@ -47,32 +47,32 @@ def test_residuals_are_below_1e_12():
 
 
 def without_turns(field: Field) -> Field:
-    """The same field, whose extrema must be looked for on the grid."""
+    """The same field without known extrema, so that they must be searched for on the grid."""
     return replace(field, turns=None)
 
 
 @pytest.mark.parametrize("field", [simplified_brc(), without_turns(simplified_brc(0.3))], ids=["known", "searched"])
 @pytest.mark.parametrize("beta", [1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8])
 def test_both_folds_in_one_cell_of_the_grid(field, beta):
-    """The roots are within sqrt(3 beta) of each other; F between them is as small as 0.4 beta^1.5."""
+    """The roots are within sqrt(3 beta) of each other, and F between them is as small as 0.4 beta^1.5."""
     torch.manual_seed(0)
     beta = torch.full((2000,), beta, dtype=torch.float64)
     h_c, x_c = folds(beta)
     x = x_c * torch.empty(2000, dtype=torch.float64).uniform_(-1.5, 1.5)
     found = equilibria(field, x, beta)
-    clear = (x.abs() - x_c).abs() > 1e-14  # nearer, F does not rise above the rounding between two roots
+    clear = (x.abs() - x_c).abs() > 1e-14  # any nearer, F between two roots is below rounding
     assert clear.double().mean() > 0.95
     assert torch.equal(found.count[clear], torch.where(x.abs() < x_c, 3, 1)[clear])
     real = ~found.h.isnan()
     assert found.residual[real].max() < 1e-12
-    assert (found.residual / h_c[:, None])[real].max() < 1e-15  # 1e-12 says nothing of roots that are 1e-4
+    assert (found.residual / h_c[:, None])[real].max() < 1e-15  # an absolute 1e-12 says little about roots near 1e-4
     three = clear & (found.count == 3)
     assert found.stable[three].all(dim=0).tolist() == [True, False, True]
     assert (found.h[three].diff(dim=-1) > 0).all()
 
 
-def test_a_field_that_hides_a_pit_of_its_slope():
-    """Steep but for one cell of the grid, in which a stable root lies between two unstable ones."""
+def test_a_narrow_dip_of_the_slope_is_found():
+    """The field is steep except in one grid cell, where a stable root lies between two unstable ones."""
     field = Field(lambda h, x: h - 1e-4 * h + h**3 + 0 * x, bounds=(-0.9, 0.9))
     found = equilibria(field, torch.zeros(1, dtype=torch.float64))
     torch.testing.assert_close(found.h, torch.tensor([[-0.01, 0, 0.01]], dtype=torch.float64), rtol=0, atol=1e-12)
@@ -80,16 +80,16 @@ def test_a_field_that_hides_a_pit_of_its_slope():
 
 
 @pytest.mark.parametrize("beta", [50.0, 1000.0])
-def test_known_turns_find_what_is_narrower_than_the_grid(beta):
-    """Near its folds a steep field has a stable and an unstable root within a cell, and no slope at the grid points."""
+def test_known_turns_find_roots_closer_than_the_grid(beta):
+    """Near its folds a steep field has a stable and an unstable root in one cell, and is flat at the grid points."""
     beta = torch.full((500,), beta, dtype=torch.float64)
     x = folds(beta)[1] * torch.linspace(-1.01, 1.01, 500, dtype=torch.float64)
     found = equilibria(simplified_brc(), x, beta)
     assert torch.equal(found.count, torch.where(x.abs() < folds(beta)[1], 3, 1))
 
 
-def test_equilibria_equal_the_limit_of_an_internal_clock():
-    """From random states, in and beyond the folds, compared where the clock itself has come to rest: 98 % of them."""
+def test_equilibria_match_the_limit_of_an_internal_clock():
+    """From random states inside and outside the folds, compared where the clock itself converged: 98 % of them."""
     torch.manual_seed(0)
     n = 1200
     beta = torch.empty(n, dtype=torch.float64).uniform_(-1.8, 2)
@@ -112,7 +112,7 @@ def test_equilibria_equal_the_limit_of_an_internal_clock():
     assert (h - solved).abs()[converged].max() < 1e-9
 
 
-def test_exactly_at_a_fold_the_write_wins():
+def test_exactly_at_a_fold_the_unit_writes():
     beta = torch.tensor([0.3, 1.5, 4.0], dtype=torch.float64)
     _, x_c = folds(beta)
     for side in (1.0, -1.0):
@@ -124,14 +124,14 @@ def test_exactly_at_a_fold_the_write_wins():
 
 
 def test_a_root_that_does_not_converge_is_reported():
-    jump = Field(lambda h, x: torch.where(h < x, 1.0, -1.0) + 0 * h)  # F jumps over zero at h = x: no root there
+    jump = Field(lambda h, x: torch.where(h < x, 1.0, -1.0) + 0 * h)  # F jumps across zero at h = x: no root there
     x = torch.tensor([0.3], dtype=torch.float64)
     with pytest.raises(ConvergenceError, match="1 of 1 roots did not converge"):
         equilibria(jump, x)
     assert not equilibria(jump, x, strict=False).converged.any()
 
 
-def test_bad_input():
+def test_bad_arguments_raise():
     with pytest.raises(ValueError, match="couples its units"):
         equilibria(nbrc(), torch.zeros(1))
     with pytest.raises(ValueError, match="args must be the field's drives and constants, x, beta, got 1"):
@@ -147,7 +147,7 @@ def test_bad_input():
 
 
 def test_a_root_that_iteration_overshoots_is_not_stable():
-    """beta = -3 at x = 0: the slope is -2, and iterating jumps from side to side; damped by 0.1 the slope is 0.7."""
+    """beta = -3 at x = 0: the slope is -2 and iterates jump from side to side; damped by 0.1, the slope is 0.7."""
     x, beta = torch.zeros(1, dtype=torch.float64), torch.full((1,), -3.0, dtype=torch.float64)
     plain, slow = equilibria(simplified_brc(), x, beta), equilibria(simplified_brc(0.1), x, beta)
     assert plain.slope.item() == pytest.approx(-2)
@@ -174,7 +174,7 @@ def brc_regimes(b_a: float, w_a: float = 0.0, xs=None) -> list[int]:
 def test_brc_is_monostable_singular_bistable():
     assert brc_regimes(-1.0) == [1]
     assert brc_regimes(1.0) == [1, 2, 1]
-    # Singular: at b_a = 0 the slope reaches 1 at x = h = 0, and nowhere is there more than one equilibrium.
+    # Singular: at b_a = 0 the slope reaches 1 at x = h = 0, and there is one equilibrium everywhere.
     found = equilibria(brc(), *(torch.tensor([v], dtype=torch.float64) for v in (0.0, 0.0, 0.0, 0.0, 0.0)))
     assert found.count.tolist() == [1]
     assert found.slope.item() == pytest.approx(1, abs=1e-12)
@@ -182,7 +182,7 @@ def test_brc_is_monostable_singular_bistable():
     assert bifurcation_diagram(brc(), torch.linspace(-1, 1, 2001), 0.0, 0.0, 0.0, 0.0).h.shape[1] == 1
 
 
-def test_brc_without_feedback_on_a_is_the_simplified_one():
+def test_brc_without_feedback_on_a_matches_the_simplified_one():
     torch.manual_seed(0)
     x, b_a, u_c = torch.randn(3, 500, dtype=torch.float64)
     zero = torch.zeros((), dtype=torch.float64)
@@ -192,7 +192,7 @@ def test_brc_without_feedback_on_a_is_the_simplified_one():
 
 
 @pytest.mark.parametrize("w_a", [-0.5, 0.5])
-def test_w_a_moves_the_folds_and_keeps_them(w_a):
+def test_w_a_moves_the_folds_without_removing_them(w_a):
     xs = torch.linspace(-1.5, 1.5, 3001, dtype=torch.float64)
     plain, moved = (bifurcation_diagram(brc(), xs, 1.0, 0.0, w, 0.0).regimes for w in (0.0, w_a))
     assert [count for *_, count in moved] == [1, 2, 1]

@@ -1,4 +1,4 @@
-"""Fields: slopes, closed forms of the linear one, pickling, and arguments that do not fit."""
+"""Fields: slopes, closed forms of the linear field, pickling, and bad arguments."""
 
 import math
 import pickle
@@ -12,7 +12,7 @@ from multistable.dynamics import FIELDS, Field, Linear, brc, damped, equilibria,
 
 
 @pytest.mark.parametrize("field", [simplified_brc(), simplified_brc(0.3), linear(), damped(simplified_brc(), 0.2)])
-def test_written_slopes_are_those_of_autograd(field):
+def test_hand_written_slopes_match_autograd(field):
     torch.manual_seed(0)
     h, x, other = torch.randn(3, 50, dtype=torch.float64)
     by_autograd = Field(field.function, field.constants).slope(h, x, other)
@@ -20,7 +20,7 @@ def test_written_slopes_are_those_of_autograd(field):
 
 
 @pytest.mark.parametrize("field", [*(make() for make in FIELDS.values()), damped(simplified_brc(0.5), 0.2)])
-def test_a_field_stays_the_same(field):
+def test_a_pickled_field_is_unchanged(field):
     torch.manual_seed(0)
     copied = pickle.loads(pickle.dumps(field))
     h = torch.rand(4, 4)
@@ -40,8 +40,8 @@ def assert_close(actual, expected):
 
 
 @pytest.mark.parametrize("a", [1.0, 0.9, -1.0, 0.0])
-def test_iterations_of_a_linear_field_are_their_sum(a):
-    """Where 1 - a is zero too, and with its gradient: 1 + a + a^2 has the slope 1 + 2 a."""
+def test_iterating_a_linear_field_gives_the_geometric_sum(a):
+    """Also where 1 - a is zero, and with its gradient: 1 + a + a^2 has the slope 1 + 2 a."""
     a = torch.tensor(a, dtype=torch.float64, requires_grad=True)
     p, q = Linear.iterated(3, a)
     assert_close(p, a**3)
@@ -51,14 +51,14 @@ def test_iterations_of_a_linear_field_are_their_sum(a):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 1000])
 @pytest.mark.parametrize("gap", [10.0**k for k in range(-7, 0)])
-def test_the_sum_of_powers_keeps_its_digits_near_one(n, gap):
-    """(1 - a^n) / (1 - a) would lose them in float32: 5e-5 at a = 0.9999, n = 2."""
+def test_the_geometric_sum_is_accurate_near_one(n, gap):
+    """In float32, (1 - a^n) / (1 - a) would be off by 5e-5 at a = 0.9999, n = 2."""
     a = torch.tensor(1 - gap)
     _, q = Linear.iterated(n, a)
     tolerances.assert_close(q, (a.double() ** torch.arange(n)).sum())
 
 
-def test_refusals_say_why():
+def test_bad_arguments_raise():
     with pytest.raises(ValueError, match="drives must name the arguments"):
         Field(lambda h, x: h, drives={"u": 0.0})
     with pytest.raises(ValueError, match="constants must be the last arguments"):
@@ -76,6 +76,6 @@ def test_refusals_say_why():
     ],
     ids=["MRU", "ClockedRNN", "damped", "equilibria"],
 )
-def test_a_field_is_a_field(use, wrong):
+def test_anything_but_a_field_raises(use, wrong):
     with pytest.raises(TypeError, match=r"field must be a Field, such as simplified_brc\(\), got "):
         use(wrong)

@@ -1,4 +1,4 @@
-"""The exact hysteresis scan: its roots, its branch, its gradients. In float64 unless stated."""
+"""The exact hysteresis scan: roots, branches and gradients. In float64 unless stated."""
 
 import math
 
@@ -15,7 +15,7 @@ DAMPED = simplified_brc(c=0.1)
 
 
 def random_points(n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """x and beta of all scales, a third near beta = 0, a third near a fold, some at the bend, x = -beta."""
+    """x and beta of all magnitudes: a third near beta = 0, a third near a fold, some at the bend x = -beta."""
     torch.manual_seed(0)
     beta = 3 * torch.randn(n, dtype=torch.float64)
     beta[: n // 3] = torch.randn(n // 3, dtype=torch.float64) * 10 ** torch.empty(n // 3).uniform_(-8, 0)
@@ -31,7 +31,7 @@ def random_points(n: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_roots_converge_everywhere(dtype):
-    """No NaN, which would say that a root did not converge, and a residual of rounding, from tiny to huge arguments."""
+    """From tiny to huge arguments: no NaN, which would mark a root that did not converge, and residuals of rounding."""
     x, beta = (v.to(dtype) for v in random_points(600_000))
     upper, lower = roots(x, beta)
     for h in (upper, lower):
@@ -45,7 +45,7 @@ def test_roots_converge_everywhere(dtype):
     assert torch.equal(upper[~two], lower[~two])
 
 
-def test_roots_equal_those_of_the_general_solver():
+def test_roots_match_the_general_solver():
     x, beta = random_points(30_000)
     keep = (x.abs() - folds(beta)[1]).abs() > 1e-9
     x, beta = x[keep], beta[keep]
@@ -55,15 +55,15 @@ def test_roots_equal_those_of_the_general_solver():
     for mine, other in ((upper, highest), (lower, found.h[:, 0])):
         conditioned = (
             (beta + 1) * (1 - mine**2) - 1
-        ).abs() > 1e-4  # elsewhere the root itself is known to sqrt(eps) only
+        ).abs() > 1e-4  # elsewhere the root itself is only known to sqrt(eps)
         assert conditioned.double().mean() > 0.9
         assert (mine - other).abs()[conditioned].max() < 1e-10
 
 
 def iterate(x: torch.Tensor, beta: torch.Tensor, h0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The damped map from h_{t-1}, step by step, until nothing moves: states ``[B, T]`` and where they can be trusted.
+    """Iterate the damped map from h_{t-1} until it rests, step by step: states ``[B, T]`` and which to trust.
 
-    A step is trusted if its own residual says that it converged, and the step before it is, or has been overwritten.
+    A step is trusted if its residual shows convergence and the step before it is trusted or was overwritten.
     """
     h, trusted, states, flags = h0.clone(), torch.ones(len(h0), dtype=torch.bool), [], []
     for t in range(x.shape[1]):
@@ -82,7 +82,7 @@ def iterate(x: torch.Tensor, beta: torch.Tensor, h0: torch.Tensor) -> tuple[torc
 
 
 def test_parallel_equals_iteration():
-    """beta changes its sign in time; the branch must agree exactly, the value to 1e-9; 99.96 % of steps converge."""
+    """beta changes sign over time. Branches must agree exactly, values to 1e-9. 99.96 % of the steps converge."""
     torch.manual_seed(0)
     B, T = 2_000, 12
     x, beta = torch.randn(B, T, dtype=torch.float64), torch.empty(B, T, dtype=torch.float64).uniform_(-1.8, 2)
@@ -100,7 +100,7 @@ def test_parallel_equals_iteration():
 
 
 def test_a_changing_beta_moves_states_inside_the_bistable_region():
-    """A threshold on x alone is not enough: the state 0.45 of beta = -0.5 is above or below the next unstable root."""
+    """A threshold on x is not enough: the state 0.45 at beta = -0.5 may lie above or below the next unstable root."""
     x = torch.tensor([0.3, -0.2, 0.1, -0.5], dtype=torch.float64).reshape(1, 4, 1)
     beta = torch.tensor([-0.5, 1.5, -0.9, 1.5], dtype=torch.float64).reshape(1, 4, 1)
     h = hysteresis_scan(x, beta)[0, :, 0]
@@ -108,11 +108,11 @@ def test_a_changing_beta_moves_states_inside_the_bistable_region():
     assert (h > 0).tolist() == [True, True, True, False]
 
 
-def test_bmru_is_recovered_for_constant_beta():
+def test_constant_beta_recovers_the_bmru():
     torch.manual_seed(0)
     B, T, N = 20, 500, 30
     x, beta = torch.randn(B, T, N, dtype=torch.float64), torch.empty(N, dtype=torch.float64).uniform_(0.05, 4)
-    start = torch.where(torch.rand(B, N) < 0.5, 1.0, -1.0).double()  # beyond the folds, so on a branch
+    start = torch.where(torch.rand(B, N) < 0.5, 1.0, -1.0).double()  # outside the folds, so on a branch
     beta = beta.expand(B, T, N)
     bits = hysteresis_scan(x, beta, start) > 0
     states = ops.bmru_scan(x, folds(beta)[1], torch.ones(N, dtype=torch.float64), start)
@@ -123,7 +123,7 @@ def test_bmru_is_recovered_for_constant_beta():
 def test_ties_go_up_and_folds_write():
     beta = torch.full((1, 1, 1), 1.5, dtype=torch.float64)
     zero = torch.zeros(1, 1, 1, dtype=torch.float64)
-    assert hysteresis_scan(zero, beta) > 0.9  # h0 = 0 on the unstable root
+    assert hysteresis_scan(zero, beta) > 0.9  # h0 = 0 is the unstable root
     assert hysteresis_scan(-zero, beta) > 0.9
     assert branch_scan(simplified_brc(), (zero, beta)) > 0.9
     x_c = folds(beta)[1]
@@ -166,12 +166,12 @@ def test_blocks_and_threads_change_nothing(monkeypatch, threads):
     assert torch.equal(cut, whole)
     for grad, other in zip(torch.autograd.grad(cut, (x, beta), weights), expected, strict=True):
         assert torch.equal(grad, other)
-    with torch.inference_mode():  # whose tensors other threads may not change
+    with torch.inference_mode():  # other threads may not change its tensors
         assert torch.equal(hysteresis_scan(x, beta), whole)
 
 
 def test_no_operation_is_repeated_for_each_timestep(monkeypatch):
-    """Where memory does not cut the work into blocks, any length takes the same number of operations."""
+    """Unless the work is split into blocks to save memory, every length takes the same number of operations."""
 
     class Count(TorchDispatchMode):
         operations = 0
@@ -192,7 +192,7 @@ def test_no_operation_is_repeated_for_each_timestep(monkeypatch):
     assert counts[0] > 50
 
 
-def test_nan_shows_until_it_is_overwritten():
+def test_nan_lasts_until_it_is_overwritten():
     x = torch.tensor([0.0, math.nan, 0.0, 0.0, -3.0, 0.0]).reshape(1, 6, 1)
     h = hysteresis_scan(x, torch.full_like(x, 1.5)).flatten()
     assert h.isnan().tolist() == [False, True, True, True, False, False]
@@ -201,14 +201,14 @@ def test_nan_shows_until_it_is_overwritten():
 
 
 def smooth_case() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Arguments away from folds, where a small change changes no branch."""
+    """Arguments away from the folds, where a small change does not change the branch."""
     torch.manual_seed(1)
     x, beta = torch.randn(4, 8, 3, dtype=torch.float64), torch.empty(4, 8, 3, dtype=torch.float64).uniform_(-1.8, 2)
     x = torch.where((x.abs() - folds(beta)[1]).abs() < 0.05, x + 0.2 * x.sign(), x)
     return x.requires_grad_(), beta.requires_grad_(), torch.randn(4, 3, dtype=torch.float64)
 
 
-def test_exact_gradient_equals_differences():
+def test_exact_gradient_matches_finite_differences():
     x, beta, h0 = smooth_case()
     exact = {"alpha_surr": None, "max_gain": math.inf}
     assert torch.autograd.gradcheck(lambda x, beta: hysteresis_scan(x, beta, h0, **exact), (x, beta), atol=1e-6)
@@ -218,7 +218,7 @@ def test_exact_gradients_of_both_units_agree():
     x, beta, h0 = smooth_case()
     weights = torch.randn_like(x)
     for max_gain in (math.inf, 0.5):
-        # MRU bounds 1 / (1 - df/dh) of the field with c = 1, HysteresisMRU that times 1 - h^2.
+        # MRU bounds 1 / (1 - df/dh) of the field with c = 1, HysteresisMRU bounds the same times 1 - h^2.
         mine = hysteresis_scan(x, beta, h0, alpha_surr=None, max_gain=max_gain)
         other = branch_scan(DAMPED, (x, beta), h0)
         mine, other = (torch.autograd.grad(h, (x, beta), weights) for h in (mine, other))
@@ -230,8 +230,8 @@ def test_exact_gradients_of_both_units_agree():
 
 
 @pytest.mark.parametrize("alpha_surr", [0.0, 1.0, 3.0])
-def test_surrogate_is_that_of_a_bmru_with_threshold_x_c(alpha_surr):
-    """For constant beta: the gradient of the bits, each worth the gap between its branches."""
+def test_surrogate_matches_a_bmru_with_threshold_x_c(alpha_surr):
+    """For constant beta: the gradient of the bits, each weighted by the gap between the branches."""
     torch.manual_seed(0)
     x = torch.randn(3, 30, 5, dtype=torch.float64, requires_grad=True)
     beta = torch.empty(5, dtype=torch.float64).uniform_(0.1, 3).expand(3, 30, 5).clone().requires_grad_()
@@ -262,10 +262,10 @@ def test_the_gradient_of_a_kept_bit_does_not_fade():
 
 
 @pytest.mark.parametrize("side", [1.0, -1.0])
-def test_where_nothing_was_held_the_gate_has_no_gradient(side):
-    """At the first step without h0 and after a reset the bit is written whatever the threshold is."""
+def test_without_a_held_state_the_gate_has_no_gradient(side):
+    """At the first step without h0, and after a reset, the bit is written regardless of the threshold."""
     x = torch.full((1, 9, 1), 0.3, dtype=torch.float64)
-    x[:, :4] *= side  # the bit before the reset is the one after it, or the other
+    x[:, :4] *= side  # the bit before the reset equals the one after it, or its opposite
     x, beta = x.requires_grad_(), torch.full((1, 9, 1), 1.5, dtype=torch.float64, requires_grad=True)
     reset = (torch.arange(9) == 4)[None]
     with_choice, exact = (
@@ -275,12 +275,12 @@ def test_where_nothing_was_held_the_gate_has_no_gradient(side):
     gap = torch.sub(*roots(x.detach(), beta.detach()))[0, 0, 0].item()
     by_choice = [(whole - alone)[0, :, 0] for whole, alone in zip(with_choice, exact, strict=True)]
     assert by_choice[1][[0, 4]].tolist() == [0.0, 0.0]
-    for step, held in ((0, 4), (4, 5)):  # the sign of x decides there, for as many steps as the bit is held
+    for step, held in ((0, 4), (4, 5)):  # the sign of x decides here, for as many steps as the bit is held
         expected = held * gap * surrogate.derivative(x.detach(), 1.0)[0, 0, 0].item()
         assert by_choice[0][step].item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_initial_state_receives_a_gradient():
+def test_initial_state_gets_a_gradient():
     h0 = torch.tensor([[0.3]], dtype=torch.float64, requires_grad=True)
     x, beta = torch.zeros(1, 4, 1, dtype=torch.float64), torch.full((1, 4, 1), 1.5, dtype=torch.float64)
     for h in (hysteresis_scan(x, beta, h0), branch_scan(simplified_brc(), (x, beta), h0, alpha_surr=1.0)):

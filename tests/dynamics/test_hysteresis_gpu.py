@@ -1,4 +1,4 @@
-"""The exact units on a GPU: the same numbers as on the CPU, in parallel over time, without waiting for the GPU."""
+"""The exact units on a GPU give the same numbers as on the CPU, in parallel over time, without synchronising."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 
 def arguments(dtype: torch.dtype, B: int = 5, T: int = 700, N: int = 33) -> dict[str, torch.Tensor]:
-    """On the CPU: x and beta of both signs, states off the branches, a few resets."""
+    """Arguments on the CPU: x and beta of both signs, states off the branches, a few resets."""
     torch.manual_seed(0)
     x, beta = torch.randn(B, T, N, dtype=torch.float64), 0.5 + torch.randn(B, T, N, dtype=torch.float64)
     h0 = torch.randn(B, N, dtype=torch.float64)
@@ -31,11 +31,11 @@ def with_gradients(tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
 
 
 def bits(h: torch.Tensor, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The branch where there are two of them, False elsewhere."""
+    """The branch where there are two, False elsewhere."""
     return (h.cpu() >= 0) & (tensors["x"].abs() < folds(tensors["beta"])[1])
 
 
-def test_float64_equals_the_cpu_and_takes_the_same_branches():
+def test_float64_matches_the_cpu_and_takes_the_same_branches():
     tensors = arguments(torch.float64)
     expected, actual = with_gradients(tensors), with_gradients(on_gpu(tensors))
     assert torch.equal(bits(actual[0], tensors), bits(expected[0], tensors))
@@ -44,8 +44,8 @@ def test_float64_equals_the_cpu_and_takes_the_same_branches():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_lower_precision_equals_the_cpu(dtype):
-    """A tie may be rounded either way, and a bit that flips stays: rare, and left out of the comparison of values."""
+def test_lower_precision_matches_the_cpu(dtype):
+    """A tie may round either way, and a flipped bit stays flipped: rare, and excluded when values are compared."""
     tensors = arguments(dtype)
     expected, actual = (hysteresis_scan(**each) for each in (tensors, on_gpu(tensors)))
     same = bits(actual, tensors) == bits(expected, tensors)
@@ -55,7 +55,7 @@ def test_lower_precision_equals_the_cpu(dtype):
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_nothing_waits_for_the_gpu():
+def test_nothing_synchronises():
     tensors = on_gpu(arguments(torch.float32))
     with_gradients(tensors)  # compiles the kernels
     torch.cuda.set_sync_debug_mode("error")
@@ -66,7 +66,7 @@ def test_nothing_waits_for_the_gpu():
 
 
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
-def test_a_cuda_graph_holds_forward_and_backward():
+def test_a_cuda_graph_captures_forward_and_backward():
     torch.manual_seed(0)
     rnn, x = HysteresisMRU(8, 16, 2, batch_first=True, device="cuda"), torch.randn(4, 100, 8, device="cuda")
 
@@ -89,7 +89,7 @@ def test_a_cuda_graph_holds_forward_and_backward():
         assert_close(replayed, eager)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what dynamo does to trace it
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # raised when dynamo traces it
 def test_compiled_equals_eager():
     torch.manual_seed(0)
     rnn = HysteresisMRU(8, 16, batch_first=True, device="cuda", dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_compiled_equals_eager():
 
 
 def milliseconds(T: int, N: int = 64, repeats: int = 7) -> float:
-    """The fastest of several forward and backward passes over one sequence."""
+    """Time of the fastest of several forward and backward passes over one sequence."""
     x, beta = (torch.randn(1, T, N, device="cuda", requires_grad=True) for _ in range(2))
     weights, times = torch.randn(1, T, N, device="cuda"), []
     for _ in range(2 + repeats):
@@ -117,13 +117,13 @@ def milliseconds(T: int, N: int = 64, repeats: int = 7) -> float:
 
 
 def test_time_per_step_falls_with_length():
-    """A loop over time takes the same for each step, however many; parallel work is cheaper the more there is."""
+    """A loop over time costs the same per step at any length; parallel work gets cheaper per step."""
     short, long = (milliseconds(T) / T for T in (2**10, 2**16))
     print(f"per step: {1e3 * short:.3f} us at T = 2^10, {1e3 * long:.3f} us at T = 2^16")
     assert long < short / 4
 
 
-def test_general_unit_equals_the_cpu():
+def test_general_unit_matches_the_cpu():
     torch.manual_seed(0)
     rnn = MRU(simplified_brc(0.1), 3, 5, batch_first=True, dtype=torch.float64)
     x = 2 * torch.randn(4, 60, 3, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Implicit gradients against unrolling and differences. In float64."""
+"""Implicit gradients against unrolling and finite differences. In float64."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from multistable.dynamics.hysteresis import folds
 
 
 @pytest.mark.parametrize("field", [simplified_brc(0.5), brc()], ids=["simplified_brc", "brc"])
-def test_implicit_gradient_equals_unrolling_and_differences(field):
+def test_implicit_gradient_matches_unrolling_and_finite_differences(field):
     torch.manual_seed(0)
     count = len(field.drives) + len(field.constants)
     args = [0.7 * torch.randn(60, dtype=torch.float64) for _ in range(count)]
@@ -45,7 +45,7 @@ def test_gain_is_bounded_at_a_fold():
     assert bounded.abs() <= 10 * (1 - h_c.item() ** 2) + 1e-12
 
 
-def test_an_equilibrium_has_no_gradient_but_that_of_the_arguments():
+def test_only_the_arguments_get_a_gradient():
     h, x, beta = (torch.tensor(0.5, dtype=torch.float64, requires_grad=True) for _ in range(3))
     to_h, to_x = torch.autograd.grad(implicit(simplified_brc(), h, x, beta), (h, x), allow_unused=True)
     assert to_h is None
@@ -53,7 +53,7 @@ def test_an_equilibrium_has_no_gradient_but_that_of_the_arguments():
 
 
 def test_the_value_at_a_fold_is_finite():
-    """There df/dh = 1 to the last bit: an infinite gain would make NaN of the difference of nothing beside it."""
+    """df/dh is exactly 1 there, so the gain is infinite; times a difference of zero it would give NaN."""
     h, x, beta = (torch.zeros((), dtype=torch.float64) for _ in range(3))
     assert simplified_brc().slope(h, x, beta) == 1
     assert implicit(simplified_brc(), h, x, beta) == 0

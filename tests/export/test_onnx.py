@@ -1,4 +1,4 @@
-"""Programs in torch's own operators, and the ONNX files made from them: ONNX Runtime computes what torch does."""
+"""Programs in torch's own operators, and ONNX files made from them: ONNX Runtime gives torch's results."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def plain_program(model, args, dynamic=None):
 
 
 class Session:
-    """An ONNX file of a program, called like the model it was made from."""
+    """A program exported to ONNX, called like the model it was made from."""
 
     def __init__(self, program, path):
         torch.onnx.export(program, dynamo=True, verbose=False).save(path)
@@ -51,13 +51,13 @@ class Scan(torch.nn.Module):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("scan", [ops.bmru_scan, ops.latch_scan], ids=lambda scan: scan.__name__)
 def test_latches_select_the_same_numbers(tmp_path, scan, dtype):
-    """Also for ties, infinities and NaN. ONNX Runtime's ``Where`` turns -0.0 into 0.0."""
+    """Ties, infinities and NaN included. ONNX Runtime's ``Where`` turns -0.0 into 0.0."""
     inputs_of = bmru_inputs if scan is ops.bmru_scan else latch_inputs
     session = None
     for values in VALUES:
         args = tuple(inputs_of(dtype, values).values())
         if any(x is None for x in args) or any(x.is_floating_point() and x.dtype != dtype for x in args):
-            continue  # inputs that need another program
+            continue  # these inputs need a different program
         session = session or Session(plain_program(Scan(scan), args), tmp_path / "scan.onnx")
         [h] = session(*args)
         assert_same_bits(h + 0.0, scan(*args[:-1], reset=args[-1]) + 0.0, values)
@@ -82,7 +82,7 @@ def test_linear_scan(tmp_path, constant, reset):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_is_rounded_once(dtype):
-    """As under autocast, where levels and states may be of a wider dtype."""
+    """As under autocast, where levels and states may have a wider dtype."""
     x = bmru_inputs(dtype, "wide_alpha_and_h0")
     for scan, args in (
         (ops.bmru_scan, tuple(x.values())),
@@ -100,7 +100,7 @@ def test_complex_numbers_stay_complex():
 
 
 def with_exact_products(rnn):
-    """Weights of few bits: for inputs of few bits every order of summation gives the same projection."""
+    """Weights with few bits, so that inputs with few bits give the same projection in any order of summation."""
     with torch.no_grad():
         for name, weight in rnn.named_parameters():
             if "alpha" not in name:
@@ -138,7 +138,7 @@ def test_sequential_layers_have_a_fixed_length(tmp_path):
         assert_close(actual, expected)
 
 
-def test_hysteresis_in_torchs_operators():
+def test_hysteresis_in_torch_operators():
     rnn, x = HysteresisMRU(3, 8, batch_first=True, dtype=torch.float64), torch.randn(2, 9, 3).double()
     for actual, expected in zip(plain_program(rnn, (x,)).module()(x), rnn(x), strict=True):
         assert_close(actual, expected)

@@ -1,7 +1,7 @@
-"""``torch.compile(fullgraph=True)`` and ``torch.export`` with a dynamic batch and a dynamic length.
+"""Scans, layers and models under ``torch.compile(fullgraph=True)`` and ``torch.export``, with dynamic shapes.
 
-Most tests compile with ``aot_eager``, which traces forward and backward but leaves out the C++ compiler (20 s a
-graph); one uses the default backend.
+A property of the whole library, not of one source file. Most tests compile with ``aot_eager``, which traces forward
+and backward but skips the C++ compiler (20 s per graph); one uses the default backend.
 """
 
 from functools import partial
@@ -26,10 +26,10 @@ def forget_graphs():
     torch.compiler.reset()
 
 
-@pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")  # Dynamo does it
+@pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")  # raised by dynamo
 @pytest.mark.parametrize("kind", [BMRU, LRU, Hybrid, MinGRU])
 def test_a_layer_that_was_never_called_compiles_as_one_graph(kind):
-    """With a state, in one step, and in a model: nothing may be computed and cached in the first call."""
+    """With a state, as a single step, and in a model: the first call must not compute and cache anything."""
     state_size = kind(3, 4).state_size
     x, h0 = torch.randn(5, 2, 3), torch.randn(1, 2, state_size)
     rnn, other = kind(3, 4), kind(3, 4)
@@ -123,7 +123,7 @@ def test_compile_layer_with_inductor():
 
 
 def test_export_hysteresis_with_dynamic_batch_and_length(tmp_path):
-    """Saved and loaded, also at a size beyond one block of its loops (2^15 elements on a CPU)."""
+    """Saved and loaded, also at a size larger than one block of its loops (2^15 elements on a CPU)."""
     rnn = HysteresisMRU(3, 8, batch_first=True, dtype=torch.float64)
     x = torch.randn(4, 6, 3).double()
     exported = torch.export.export(rnn, (x,), dynamic_shapes={"input": {0: Dim("B"), 1: Dim("T", min=3)}})
@@ -198,7 +198,7 @@ def test_export_model_with_resets_and_lengths(pooling):
 
 @pytest.mark.parametrize("cells", [("bmru", "hybrid"), ("mingru", "brc")], ids="-".join)
 def test_exported_model_can_be_saved_and_loaded(tmp_path, cells):
-    """With its state, in and out: the loaded program continues where the model stopped."""
+    """The state goes in and out: the loaded program continues where the model stopped."""
     model = build_model(ModelConfig(cells, 3, 2, d_model=8, d_state=8)).double().eval()
     x = torch.randn(2, 9, 3).double()
     state = model(x)[1].detach()

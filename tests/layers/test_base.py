@@ -1,4 +1,4 @@
-"""What layers inherit: calls with one sequence or step, dropout, state dicts, ``repr`` from the signature."""
+"""What layers inherit: unbatched input, single steps, packed input, dropout, state dicts, ``repr``, bad arguments."""
 
 import copy
 import inspect
@@ -22,7 +22,7 @@ def test_unbatched_is_a_batch_of_one():
 
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("batched", [True, False])
-def test_step_is_forward(num_layers, batched):
+def test_steps_match_forward(num_layers, batched):
     rnn = BMRU(3, 5, num_layers=num_layers, batch_first=True, dtype=torch.float64)
     batch = (4,) if batched else ()
     x, state = torch.randn(*batch, 9, 3).double(), torch.randn(num_layers, *batch, 5).double()
@@ -60,14 +60,18 @@ def test_dropout_acts_between_layers_only():
     double = BMRU(3, 50, num_layers=2, dropout=0.5)
     first, second = double(x), double(x)
     assert not torch.equal(first[0], second[0])
-    assert torch.equal(first[1][0], second[1][0])  # the first layer comes before any dropout
-    assert set(second[0].unique().tolist()) <= {-1.0, 0.0, 1.0}  # states of the last layer are neither cut nor scaled
+    assert torch.equal(first[1][0], second[1][0])  # the first layer precedes all dropout
+    assert set(second[0].unique().tolist()) <= {
+        -1.0,
+        0.0,
+        1.0,
+    }  # states of the last layer are neither dropped nor scaled
     double.eval()
     assert torch.equal(double(x)[0], double(x)[0])
 
 
-def test_dropout_of_a_step_is_that_of_a_sequence():
-    """A probability of 1 leaves nothing to chance: the second layer sees zeros."""
+def test_step_applies_dropout_like_forward():
+    """With probability 1 nothing is random: the second layer sees zeros."""
     rnn, x = BMRU(3, 50, num_layers=2, dropout=1.0, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
     assert torch.equal(rnn.step(x)[0], rnn(x[None])[0][0])
     assert not torch.equal(rnn.step(x)[0], rnn.eval().step(x)[0])
@@ -88,7 +92,7 @@ def test_state_dict_round_trip_and_deepcopy(tmp_path):
 
 
 KINDS = [BMRU, BMRUCell, LRU, Hybrid, HysteresisMRU, BRC, NBRC, MinGRU, GRU, LSTM, MRU, ClockedRNN]
-# For every keyword argument of a layer a value that is not its default; device and dtype are the parameters' own.
+# For each keyword argument of a layer, a value other than its default; the parameters have device and dtype.
 OTHERS = {
     "num_layers": 2,
     "batch_first": True,
@@ -122,25 +126,25 @@ def keywords(kind):
     return {a.name: a.default for a in arguments if a.default is not a.empty and a.name not in ("device", "dtype")}
 
 
-def written(rnn):
-    """The arguments in ``repr``. Those of a layer with modules inside have a line of their own."""
+def repr_arguments(rnn):
+    """The arguments shown in ``repr``; on a line of their own if the layer contains modules."""
     lines = repr(rnn).split("(", 1)[1].strip().splitlines()
     return lines[0] if len(lines) > 1 else lines[0].removesuffix(")")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_repr_shows_every_changed_argument(kind):
-    """Each alone, beside the sizes, as in a call that makes the same layer."""
+    """Each on its own, after the sizes, as in a call that creates the same layer."""
     plain = f"{simplified_brc()!r}, 4, 6" if kind in (MRU, ClockedRNN) else "4, 6"
-    assert written(make(kind, 4, 6)) == plain
+    assert repr_arguments(make(kind, 4, 6)) == plain
     for name, default in keywords(kind).items():
         value = not default if name == "bias" else OTHERS[name]
         assert value != default, name
         options = {"num_layers": 2, name: value} if name == "dropout" else {name: value}
         rnn = make(kind, 4, 6, **options)
-        assert written(rnn) == ", ".join([plain, *(f"{key}={value!r}" for key, value in options.items())])
+        assert repr_arguments(rnn) == ", ".join([plain, *(f"{key}={value!r}" for key, value in options.items())])
         if plain == "4, 6":
-            again = eval(f"{kind.__name__}({written(rnn)})")
+            again = eval(f"{kind.__name__}({repr_arguments(rnn)})")
             assert [getattr(again, key) for key in keywords(kind)] == [getattr(rnn, key) for key in keywords(kind)]
 
 
@@ -157,3 +161,67 @@ def test_repr_names_the_field_and_its_constants():
     assert repr(clocked) == "ClockedRNN(Linear(_linear, a=0.5), 3, 4, n_clock=(1, 2, 3, 4))"
     mru = MRU(simplified_brc(c=0.1), 4, 8, max_gain=3.0)
     assert repr(mru) == "MRU(Field(partial(_simplified_brc, 0.1)), 4, 8, max_gain=3.0)"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input_size": 0}, "input_size must be a positive integer, got 0"),
+        ({"hidden_size": -1}, "hidden_size must be a positive integer, got -1"),
+        ({"hidden_size": 2.5}, "hidden_size must be a positive integer, got 2.5"),
+        ({"num_layers": 0}, "num_layers must be a positive integer, got 0"),
+        ({"dropout": 1.5}, "dropout must be a probability between 0 and 1, got 1.5"),
+        ({"dropout": True}, "dropout must be a probability between 0 and 1, got True"),
+        ({"bias": "no"}, "bias must be True or False, got 'no'"),
+        ({"batch_first": 1}, "batch_first must be True or False, got 1"),
+        ({"bidirectional": None}, "bidirectional must be True or False, got None"),
+        ({"alpha_surr": -1.0}, "alpha_surr must not be negative, got -1.0"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else None,
+)
+def test_bad_constructor_arguments_raise(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        BMRU(**({"input_size": 3, "hidden_size": 5} | options))
+
+
+def test_lengths_with_packed_input_raise():
+    packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(3, 3), torch.zeros(2, 3)])
+    with pytest.raises(ValueError, match="reset and lengths go with padded input"):
+        BMRU(3, 5)(packed, lengths=torch.tensor([3, 2]))
+
+
+def test_bad_packed_input_raises():
+    numbers = torch.nn.utils.rnn.pack_sequence([torch.zeros(3), torch.zeros(2)])
+    with pytest.raises(ValueError, match=r"input must be packed sequences \[T, 3\], got sequences \[T\]"):
+        BMRU(3, 5)(numbers)
+    unsorted = torch.nn.utils.rnn.pack_sequence([torch.zeros(2, 3), torch.zeros(3, 3)], enforce_sorted=False)
+    with pytest.raises(ValueError, match=r"hx must have shape \[1, 2, 5\] .*, got \[1, 1, 5\]"):
+        BMRU(3, 5)(unsorted, torch.zeros(1, 1, 5))
+
+
+def test_bad_arguments_of_step_raise():
+    rnn = BMRU(3, 5, num_layers=2)
+    with pytest.raises(ValueError, match=r"x must have shape \[B, 3\] or \[3\], got \[2, 4\]"):
+        rnn.step(torch.zeros(2, 4))
+    with pytest.raises(ValueError, match=r"state must have shape \[2, 4, 5\], got \[1, 4, 5\]"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(1, 4, 5))
+    with pytest.raises(TypeError, match=r"x must have the dtype of the weights, torch.float32, got torch.float64"):
+        rnn.step(torch.zeros(2, 3).double())
+    with pytest.raises(TypeError, match=r"state must be one tensor, got tuple"):
+        rnn.step(torch.zeros(4, 3), (torch.zeros(2, 4, 5),) * 2)
+    with pytest.raises(TypeError, match=r"state must be floating point, got torch.int64"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(2, 4, 5, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"state must be on cpu like the input, got meta"):
+        rnn.step(torch.zeros(4, 3), torch.zeros(2, 4, 5, device="meta"))
+    with pytest.raises(RuntimeError, match="step needs a unidirectional BMRU"):
+        BMRU(3, 5, bidirectional=True).step(torch.zeros(2, 3))
+
+
+def test_integer_input_raises_and_reset_may_be_a_list():
+    rnn = BMRU(3, 4, batch_first=True)
+    with pytest.raises(TypeError, match=r"input must be floating point, got torch\.int64"):
+        rnn(torch.ones(2, 5, 3, dtype=torch.int64))
+    assert rnn(torch.randn(1, 2, 3), reset=[[True, False]])[0].shape == (1, 2, 4)
+    assert rnn(torch.randn(2, 3), reset=[True, False])[0].shape == (2, 4)
+    with pytest.raises(ValueError, match="dropout must be a probability between 0 and 1, got 'a'"):
+        BMRU(3, 4, dropout="a")

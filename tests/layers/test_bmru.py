@@ -1,5 +1,6 @@
-"""``BMRU`` in the place of ``nn.GRU``, its initial thresholds, and its precision."""
+"""``BMRU`` as a replacement for ``nn.GRU``, its initial thresholds, tuning, and precision."""
 
+import inspect
 import itertools
 import math
 
@@ -38,7 +39,7 @@ every_constructor = pytest.mark.parametrize("options", list(constructors()), ids
 
 
 class Tagger(nn.Module):
-    """An ordinary model around a packed, bidirectional, two-layer network; only the class of it changes."""
+    """An ordinary model around a packed, bidirectional, two-layer RNN of any class."""
 
     def __init__(self, rnn_class):
         super().__init__()
@@ -56,7 +57,7 @@ class Tagger(nn.Module):
 
 
 @pytest.mark.parametrize("rnn_class", [nn.GRU, BMRU])
-def test_swapped_for_gru_a_model_trains(rnn_class):
+def test_a_model_trains_with_bmru_in_place_of_gru(rnn_class):
     model, tokens = Tagger(rnn_class), torch.randint(0, 11, (4, 9))
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-2)
     losses = []
@@ -76,7 +77,7 @@ def test_swapped_for_gru_a_model_trains(rnn_class):
 
 @every_constructor
 @pytest.mark.parametrize("with_state", [False, True], ids=["no_h0", "h0"])
-def test_shapes_are_those_of_gru(options, with_state):
+def test_shapes_match_gru(options, with_state):
     gru, rnn = nn.GRU(3, 5, **options), BMRU(3, 5, **options)
     count = options["num_layers"] * (2 if options["bidirectional"] else 1)
     packed = {s: pack_sequence([torch.randn(n, 3) for n in sizes], enforce_sorted=s) for s, sizes in
@@ -99,7 +100,7 @@ def test_shapes_are_those_of_gru(options, with_state):
 
 
 @every_constructor
-def test_last_state_is_the_last_output(options):
+def test_last_state_equals_the_last_output(options):
     rnn = BMRU(3, 5, **options).eval()
     output, h_n = rnn(torch.randn(7, 4, 3))
     output = output if options["batch_first"] else output.transpose(0, 1)
@@ -138,8 +139,8 @@ def test_packed_equals_each_sequence_alone(enforce_sorted, bidirectional):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_bmru_cell_in_a_loop_is_bmru(bias):
-    """States, and the gradients of the parameters they share."""
+def test_bmru_cell_in_a_loop_matches_bmru(bias):
+    """States, and gradients of the shared parameters."""
     cell, rnn = BMRUCell(3, 5, bias=bias, dtype=torch.float64), BMRU(3, 5, bias=bias, dtype=torch.float64)
     rnn.load_state_dict({f"{name}_l0": value for name, value in cell.state_dict().items()})
     x, h = torch.randn(9, 4, 3).double(), torch.randn(4, 5).double()
@@ -154,7 +155,7 @@ def test_bmru_cell_in_a_loop_is_bmru(bias):
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (3,)], ids=["batched", "unbatched"])
-def test_bmru_cell_shapes_are_those_of_gru_cell(shape):
+def test_bmru_cell_shapes_match_gru_cell(shape):
     gru, cell, x = nn.GRUCell(3, 5), BMRUCell(3, 5), torch.randn(shape)
     assert cell(x).shape == gru(x).shape
     assert cell(x, cell(x)).shape == gru(x, gru(x)).shape
@@ -170,8 +171,8 @@ def test_alpha_is_learnable_and_starts_at_one():
 
 
 @pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
-def test_beta_bias_moves_the_thresholds_alone(make_cell):
-    """Weights and the candidates' biases have the same random numbers as without."""
+def test_beta_bias_only_moves_the_thresholds(make_cell):
+    """Weights and the candidates' biases get the same random numbers as without it."""
     states = []
     for beta_bias in (0.0, 4.0):
         torch.manual_seed(0)
@@ -245,7 +246,7 @@ def test_weights_without_offsets_load_as_they_were(make_cell):
 
 
 @pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
-def test_beta_bias_without_a_bias_is_refused(make_cell):
+def test_beta_bias_without_a_bias_raises(make_cell):
     with pytest.raises(ValueError, match=r"beta_bias must be 0 for units without a bias, got 4\.0"):
         make_cell(6, 8, bias=False, beta_bias=4.0)
     with pytest.raises(ValueError, match="beta_bias must be finite, got nan"):
@@ -258,7 +259,7 @@ def test_a_large_beta_bias_holds_from_the_start():
     assert torch.equal(rnn(torch.rand(3, 50, 6), h_0)[1], h_0)
 
 
-def test_gain_of_a_threshold_is_1_unless_given():
+def test_gain_of_tuned_thresholds_defaults_to_1():
     layer, codes, x = BMRU(6, 4), F.normalize(torch.randn(1, 4, 2), dim=-1), torch.zeros(6)
     layer.tune(codes)
     x[-2:] = codes[0, 1]
@@ -269,13 +270,13 @@ def test_gain_of_a_threshold_is_1_unless_given():
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
-        (BMRU(6, 4), (1, 4, 6)),  # nothing but codes
+        (BMRU(6, 4), (1, 4, 6)),  # no input besides the codes
         (BMRU(6, 4), (1, 3, 2)),
         (BMRU(6, 4, bidirectional=True), (1, 4, 2)),
         (BMRU(6, 4, bias=False), (1, 4, 2)),
     ],
 )
-def test_codes_that_do_not_fit_are_refused(layer, shape):
+def test_codes_of_the_wrong_shape_raise(layer, shape):
     with pytest.raises(ValueError, match=r"codes must have shape \[\d, 4, P\] with P below the input's 6 features"):
         layer.tune(torch.zeros(shape))
 
@@ -306,7 +307,7 @@ def test_autocast_rounds_alpha_and_h0_once():
 
 @every_fast_backend
 def test_autocast_accumulates_the_gradient_of_alpha_in_float32(backend):
-    """4096 writes of the same sign: a bfloat16 sum would stop at 256."""
+    """4096 writes of the same sign: a bfloat16 sum would stall at 256."""
     rnn = BMRU(1, 1, backend=backend)
     with torch.no_grad():
         rnn.weight_ih_l0.zero_()
@@ -359,7 +360,7 @@ def test_step_and_cell_of_any_dtype(dtype):
     assert output.dtype == state.dtype == cell(x).dtype == dtype
 
 
-def test_step_under_autocast_is_the_dtype_of_forward():
+def test_step_under_autocast_has_the_dtype_of_forward():
     rnn, x = BMRU(3, 5), torch.randn(1, 4, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output, state = rnn.step(x[0])
@@ -367,3 +368,30 @@ def test_step_under_autocast_is_the_dtype_of_forward():
     assert output.dtype == state.dtype == expected.dtype == torch.bfloat16
     assert torch.equal(state, expected_n)
     assert torch.equal(output, expected[0])
+
+
+def test_bad_arguments_of_bmru_cell_raise():
+    with pytest.raises(ValueError, match="input_size must be a positive integer, got 0"):
+        BMRUCell(0, 5)
+    with pytest.raises(ValueError, match="alpha_surr must not be negative, got nan"):
+        BMRUCell(3, 5, alpha_surr=float("nan"))
+    cell = BMRUCell(3, 5)
+    with pytest.raises(TypeError, match=r"input must have the dtype of the weights, torch.float32, got torch.float16"):
+        cell(torch.zeros(2, 3).half())
+    with pytest.raises(ValueError, match=r"input must have shape \[B, 3\] or \[3\], got \[2, 4\]"):
+        cell(torch.zeros(2, 4))
+    with pytest.raises(ValueError, match=r"hx must have shape \[2, 5\], got \[2, 4\]"):
+        cell(torch.zeros(2, 3), torch.zeros(2, 4))
+    with pytest.raises(TypeError, match=r"hx must be one tensor, got list"):
+        cell(torch.zeros(2, 3), [0.0] * 5)
+    with pytest.raises(ValueError, match=r"input must be on meta like the weights, got cpu"):
+        BMRUCell(3, 5, device="meta")(torch.zeros(2, 3))
+
+
+def test_constructors_start_like_those_of_torch_rnns():
+    """``nn.GRU(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)``, positionally too."""
+    words = ["self", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
+    assert list(inspect.signature(BMRU.__init__).parameters)[:8] == words
+    rnn = BMRU(3, 5, 2, False, True, 0.1, True)
+    assert (rnn.num_layers, rnn.bias, rnn.batch_first, rnn.dropout, rnn.bidirectional) == (2, False, True, 0.1, True)
+    assert list(inspect.signature(BMRUCell.__init__).parameters)[:4] == ["self", "input_size", "hidden_size", "bias"]

@@ -11,7 +11,7 @@ D, N, T = 3, 4, 30
 
 
 @pytest.mark.parametrize("kind", [BRC, NBRC])
-def test_bistable_recurrent_cells(kind):
+def test_cells_match_their_equations(kind):
     torch.manual_seed(0)
     rnn = kind(D, N, batch_first=True, dtype=torch.float64)
     for parameter in rnn.parameters():
@@ -29,7 +29,7 @@ def test_bistable_recurrent_cells(kind):
 
 
 def test_brc_remembers_where_its_feedback_is_strong():
-    """With a = 2 the unit keeps the side of an input long gone; with a = 0 it does not."""
+    """With a = 2 the unit keeps the sign of an early input; with a = 0 it does not."""
     for feedback, remembered in ((10.0, True), (-10.0, False)):
         rnn = BRC(1, 1, batch_first=True)
         with torch.no_grad():
@@ -43,15 +43,16 @@ def test_brc_remembers_where_its_feedback_is_strong():
 
 
 @pytest.mark.parametrize(("field", "kind"), [(brc(), BRC), (nbrc(), NBRC)], ids=["brc", "nbrc"])
-def test_one_tick_is_the_bistable_recurrent_cell(field, kind):
+def test_one_tick_of_the_field_matches_the_cell(field, kind):
     torch.manual_seed(0)
     plain = kind(D, N, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         for parameter in plain.parameters():
             parameter.copy_(torch.randn_like(parameter))
     clocked = ClockedRNN(field, D, N, batch_first=True, dtype=torch.float64)
-    (w_c, w_a), turned = plain.weight_hh_l0.chunk(2), lambda x: torch.cat(x.chunk(3)[::-1])  # U_c, U_a, U_h there
-    state = {"weight_ih_l0": turned(plain.weight_ih_l0), "bias_ih_l0": turned(plain.bias_ih_l0)}
+    # The cell's order is U_c, U_a, U_h.
+    (w_c, w_a), reverse_order = plain.weight_hh_l0.chunk(2), lambda x: torch.cat(x.chunk(3)[::-1])
+    state = {"weight_ih_l0": reverse_order(plain.weight_ih_l0), "bias_ih_l0": reverse_order(plain.bias_ih_l0)}
     clocked.load_state_dict(state | {"w_a_l0": w_a, "w_c_l0": w_c})
     x, h0 = 2 * torch.randn(3, T, D, dtype=torch.float64), torch.randn(1, 3, N, dtype=torch.float64)
     torch.testing.assert_close(clocked(x, h0)[0], plain(x, h0)[0], rtol=0, atol=1e-12)

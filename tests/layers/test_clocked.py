@@ -22,7 +22,7 @@ def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
-def test_one_tick_is_the_plain_cell():
+def test_one_tick_matches_the_plain_cell():
     torch.manual_seed(0)
     cell = ClockedRNN(simplified_brc(0.3), D, N, batch_first=True, dtype=torch.float64)
     x, h = batch()[0], torch.zeros(3, N, dtype=torch.float64)
@@ -46,7 +46,7 @@ def test_each_unit_has_its_own_clock():
 
 
 @pytest.mark.parametrize("n_clock", [1, 5, [1, 2, 5, 9]])
-def test_linear_closed_form_equals_the_loop(n_clock):
+def test_linear_closed_form_matches_the_loop(n_clock):
     closed = ClockedRNN(linear(), D, N, batch_first=True, n_clock=n_clock, dtype=torch.float64)
     with torch.no_grad():
         closed.a_l0.copy_(torch.tensor([0.9, -0.5, 1.0, 0.0]))
@@ -59,7 +59,7 @@ def test_linear_closed_form_equals_the_loop(n_clock):
     assert_close(*outputs)
     for output in outputs:
         output.sum().backward()
-    finite = closed.a_l0.detach() != 1  # there the closed form takes the limit, without its gradient
+    finite = closed.a_l0.detach() != 1  # there the closed form is the limit, without its gradient
     assert_close(closed.a_l0.grad[finite], loop.a_l0.grad[finite])
     assert_close(closed.weight_ih_l0.grad, loop.weight_ih_l0.grad)
 
@@ -70,7 +70,7 @@ def test_linear_limit():
     long.load_state_dict(limit.state_dict())
     assert_close(limit(batch()[0])[0], long(batch()[0])[0])
     with torch.no_grad():
-        limit.a_l0[1] = 1.5  # no limit: it says so
+        limit.a_l0[1] = 1.5  # no limit: NaN
     assert limit(batch()[0])[0].isnan().any(dim=(0, 1)).tolist() == [False, True, False, False]
 
 
@@ -91,7 +91,7 @@ def test_a_clocked_cell_trains():
 
 
 def test_linear_decay_is_not_rounded_to_half_precision():
-    """The state of a = 0.999 falls to 0.368 in 1000 steps; in bfloat16 0.999 is 1, and it would not fall."""
+    """With a = 0.999 the state decays to 0.368 in 1000 steps; in bfloat16 0.999 rounds to 1, and it would not decay."""
     cell = ClockedRNN(linear(0.999), D, N, batch_first=True)
     h0 = torch.ones(1, 1, N)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -101,8 +101,8 @@ def test_linear_decay_is_not_rounded_to_half_precision():
     torch.testing.assert_close(h[0, -1].float(), torch.full((N,), 0.999**1000), rtol=0.01, atol=0)
 
 
-def test_a_field_that_does_not_increase_has_the_limit_of_a_slow_clock():
-    """beta down to -8: undamped iterates jump over the root; c = 0.05 makes the map increase down to beta = -20."""
+def test_a_decreasing_field_has_the_limit_of_a_slow_clock():
+    """beta down to -8: undamped iterates jump over the root; with c = 0.05 the map increases for beta above -20."""
     torch.manual_seed(0)
     x, beta = 3 * torch.randn(2, 8, 15, dtype=torch.float64), 4 * torch.randn(2, 8, 15, dtype=torch.float64)
     assert beta.min() < -8
@@ -111,7 +111,7 @@ def test_a_field_that_does_not_increase_has_the_limit_of_a_slow_clock():
     assert (h - clock).abs().max() <= 1e-9
 
 
-def test_refusals_say_why():
+def test_bad_arguments_raise():
     with pytest.raises(ValueError, match=r"n_clock must be positive integers, .* got None"):
         ClockedRNN(brc(), D, N, n_clock=None)
     with pytest.raises(ValueError, match=r"n_clock must be positive integers, .* got True"):

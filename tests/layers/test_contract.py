@@ -1,4 +1,4 @@
-"""One contract for every layer: chunks, steps, segments, padding, packing, layouts and pickling change nothing."""
+"""The contract of every layer: chunks, steps, segments, padding, packing, layouts and pickling change nothing."""
 
 import io
 import os
@@ -40,7 +40,7 @@ def make(name: str, **options) -> Recurrent:
     options |= {"norm": "batch"} if name.startswith("batch") else {}
     sizes = {"input_size": D, "hidden_size": N, "num_layers": 2, "batch_first": True, "dtype": torch.float64}
     cell = kind(**sizes | fixed | options)
-    with torch.no_grad():  # no parameter at a value that hides a mistake, such as 0 or 1
+    with torch.no_grad():  # no parameter keeps a value that hides a mistake, such as 0 or 1
         for parameter in cell.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return cell.eval()
@@ -104,8 +104,8 @@ def test_reset_equals_separate_sequences(name):
         bounds = sorted({0, *marks, T})
         for start, end in pairwise(bounds):
             h = h0[:, b : b + 1].clone()
-            h[0::2] *= start == 0 and 0 not in marks  # forwards, the given state enters the first segment
-            h[1::2] *= end == T  # backwards, the last one
+            h[0::2] *= start == 0 and 0 not in marks  # forwards, the initial state enters the first segment
+            h[1::2] *= end == T  # backwards, it enters the last one
             alone, last = cell(x[b : b + 1, start:end], h)
             assert_close(output[b, start:end], alone[0])
         assert_close(h_n[:, b], last[:, 0])
@@ -131,7 +131,7 @@ def test_right_padding_with_reset(name):
     x, h0 = random_batch(cell)
     lengths = torch.tensor([T, 5, 0])
     reset = torch.zeros(B, T, dtype=torch.bool)
-    reset[0, 2] = reset[1, 3] = reset[1, 7] = reset[2, 4] = True  # the last two lie in padding
+    reset[0, 2] = reset[1, 3] = reset[1, 7] = reset[2, 4] = True  # the last two are in the padding
     output, h_n = cell(x, h0, reset=reset, lengths=lengths)
     for b, length in enumerate(lengths.tolist()[:2]):
         alone, last = cell(x[b : b + 1, :length], h0[:, b : b + 1], reset=reset[b : b + 1, :length])
@@ -140,7 +140,7 @@ def test_right_padding_with_reset(name):
     assert_close(h_n[:, 2], h0[:, 2])
 
 
-def test_left_padding_is_a_reset(name):
+def test_left_padding_equals_a_reset(name):
     cell = make(name, bidirectional=True)
     x, _ = random_batch(cell)
     starts = torch.tensor([0, 3, T - 1])
@@ -164,7 +164,7 @@ def test_sequence_without_valid_steps_keeps_its_state(name):
 def test_packed_equals_padded(name):
     cell = make(name, bidirectional=True)
     x, h0 = random_batch(cell)
-    lengths = torch.tensor([4, T, 2])  # not sorted
+    lengths = torch.tensor([4, T, 2])  # unsorted
     output, h_n = cell(x, h0, lengths=lengths)
     packed, h_packed = cell(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False), h0)
     assert_close(pad_packed_sequence(packed, batch_first=True)[0], output)
@@ -172,7 +172,7 @@ def test_packed_equals_padded(name):
 
 
 def test_hooks_see_each_call_once(name):
-    """Packed and unbatched input too, with what the caller gave and got, as those of ``nn.GRU``."""
+    """Also for packed and unbatched input, with the caller's arguments and results, like hooks of ``nn.GRU``."""
     cell = make(name)
     x, _ = random_batch(cell)
     seen = []
@@ -194,9 +194,9 @@ def test_time_major_equals_batch_first(name, padded):
     reset = torch.zeros(B, T, dtype=torch.bool)
     reset[0, 3] = True
     output, h_n = batch_first(x, h0, reset=reset, **options)
-    turned, h_turned = time_major(x.transpose(0, 1), h0, reset=reset.T, **options)
-    assert_close(turned.transpose(0, 1), output)
-    assert_close(h_turned, h_n)
+    other_output, other_h_n = time_major(x.transpose(0, 1), h0, reset=reset.T, **options)
+    assert_close(other_output.transpose(0, 1), output)
+    assert_close(other_h_n, h_n)
 
 
 def test_unbatched_equals_batch_of_one(name):
@@ -208,7 +208,7 @@ def test_unbatched_equals_batch_of_one(name):
     assert_close(h_alone, h_n[:, 0])
 
 
-def test_reverse_is_forward_on_turned_time(name):
+def test_reverse_equals_forward_on_flipped_time(name):
     if name in STACKS:
         pytest.skip("its output mixes the directions")
     cell, swapped = (make(name, num_layers=1, bidirectional=True) for _ in range(2))
@@ -218,14 +218,14 @@ def test_reverse_is_forward_on_turned_time(name):
     other |= {forward: backward for backward, forward in other.items()}
     swapped.load_state_dict({other[key]: value for key, value in state.items()})
     output, h_n = cell(x, h0)
-    turned, h_turned = swapped(x.flip(1), h0.flip(0))
-    forward, backward = turned.flip(1).chunk(2, dim=-1)
+    other_output, other_h_n = swapped(x.flip(1), h0.flip(0))
+    forward, backward = other_output.flip(1).chunk(2, dim=-1)
     assert_close(torch.cat([backward, forward], dim=-1), output)
-    assert_close(h_turned.flip(0), h_n)
+    assert_close(other_h_n.flip(0), h_n)
 
 
-def test_gradients_equal_those_of_steps(name):
-    """The scans have hand-written gradients, the steps are differentiated by autograd."""
+def test_gradients_match_those_of_steps(name):
+    """The scans have hand-written gradients; steps are differentiated by autograd."""
     if name in ("hysteresis", "mru:simplified_brc"):
         pytest.skip("its surrogate follows the stored bit, which a single step cannot hand on")
     cell = make(name)
@@ -278,7 +278,7 @@ def test_backends_agree(scanned, backend):
             assert_close(a, b)
 
 
-def test_bad_input_is_named(name):
+def test_bad_input_raises(name):
     cell = make(name)
     x, h0 = random_batch(cell)
     with pytest.raises(ValueError, match=rf"hx must have shape \[2, {B}, {cell.state_size}\]"):
@@ -292,7 +292,7 @@ def test_bad_input_is_named(name):
 
 
 def test_half_precision_autocast(name):
-    """Forward and backward in bfloat16 stay near float32."""
+    """Forward and backward in bfloat16 stay close to float32."""
     cell = make(name, dtype=torch.float32)
     x = random_batch(cell)[0].float()
     expected, _ = cell(x)
@@ -336,8 +336,8 @@ def test_a_large_output_changed_in_place():
         output.relu_().sum().backward()
 
 
-def trained_a_step(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
-    """A model that has been in use, with what it may keep from it, and an input."""
+def model_after_a_step(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    """A model that has run forward and backward, and so may hold caches, and an input."""
     torch.manual_seed(0)
     model = build_model(ModelConfig((name,), d_input=2, d_output=1, d_model=8, d_state=8))
     x = torch.randn(3, 6, 2)
@@ -346,8 +346,8 @@ def trained_a_step(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_is_saved_whole(name):
-    model, x = trained_a_step(name)
+def test_a_pickled_model_is_unchanged(name):
+    model, x = model_after_a_step(name)
     expected, _ = model(x)
     file = io.BytesIO()
     torch.save(model, file)
@@ -356,8 +356,8 @@ def test_a_model_is_saved_whole(name):
         assert torch.equal(copied(x)[0], expected)
 
 
-def test_a_fresh_process_reads_a_cell(tmp_path):
-    """As spawned processes and workers of a DataLoader do."""
+def test_a_new_process_unpickles_a_layer(tmp_path):
+    """As spawned processes and DataLoader workers do."""
     torch.manual_seed(0)
     cell, x = ClockedRNN(simplified_brc(0.5), 2, 3, n_clock=4), torch.randn(5, 1, 2)
     (tmp_path / "cell").write_bytes(pickle.dumps((cell, x)))

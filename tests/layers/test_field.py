@@ -1,4 +1,4 @@
-"""Layers made from fields, with clocks of any kind and branches: steps, chunks, padding, layouts, gradients."""
+"""Layers made from fields, with every kind of clock and with branches: steps, chunks, padding, layouts, gradients."""
 
 import math
 
@@ -81,9 +81,9 @@ def test_padding_and_resets_equal_separate_sequences(make):
 def test_time_major_and_empty(make):
     x, h0 = batch(2)
     output, h_n = make(bidirectional=True)(x, h0)
-    turned, h_turned = make(bidirectional=True, batch_first=False)(x.transpose(0, 1), h0)
-    assert_close(turned.transpose(0, 1), output)
-    assert_close(h_turned, h_n)
+    other_output, other_h_n = make(bidirectional=True, batch_first=False)(x.transpose(0, 1), h0)
+    assert_close(other_output.transpose(0, 1), output)
+    assert_close(other_h_n, h_n)
     none, same = make(bidirectional=True)(x[:, :0], h0)
     assert none.shape == (3, 0, 2 * N)
     assert_close(same, h0)
@@ -92,14 +92,14 @@ def test_time_major_and_empty(make):
     assert [y.shape for y in cell.step(x[:0, 0])] == [(0, N), (2, 0, N)]
 
 
-def test_every_parameter_receives_a_gradient(make):
+def test_every_parameter_gets_a_gradient(make):
     cell, (x, _) = make(), batch(T=20)
     output, _ = cell(x)
     output.square().sum().backward()
     for name, parameter in cell.named_parameters():
         assert parameter.grad is not None
         assert parameter.grad.isfinite().all(), name
-        # An update gate changes no equilibrium, so in the limit u_c and w_c matter to nothing.
+        # An update gate does not move equilibria, so in the limit u_c and w_c have no effect.
         if not isinstance(cell, MRU):
             assert parameter.grad.abs().sum() > 0, name
 

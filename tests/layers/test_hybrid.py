@@ -6,8 +6,8 @@ import torch
 from multistable import Hybrid
 
 
-def test_hybrid_is_both_side_by_side():
-    """Positions reach the BMRU and not the LRU."""
+def test_hybrid_matches_its_parts():
+    """Positions reach the BMRU but not the LRU."""
     torch.manual_seed(0)
     rnn = Hybrid(7, 11, batch_first=True, position_size=3, dtype=torch.float64)
     x = torch.randn(2, 20, 7, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""``HysteresisMRU``: against the general unit, compiled, and trained."""
+"""``HysteresisMRU``: compared with the general unit, compiled, and trained."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from multistable.dynamics import simplified_brc
 DAMPED = simplified_brc(c=0.1)
 
 
-def test_cell_equals_mru_of_the_same_field():
+def test_layer_matches_the_mru_of_the_same_field():
     torch.manual_seed(0)
     fast = HysteresisMRU(4, 6, 2, batch_first=True, bidirectional=True, dtype=torch.float64)
     general = MRU(DAMPED, 4, 6, 2, batch_first=True, bidirectional=True, dtype=torch.float64)
@@ -20,7 +20,7 @@ def test_cell_equals_mru_of_the_same_field():
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what dynamo does to trace it
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # raised when dynamo traces it
 def test_compiles_as_one_graph():
     torch.compiler.reset()
     rnn = HysteresisMRU(3, 4, batch_first=True, dtype=torch.float64)
@@ -33,8 +33,8 @@ def test_compiles_as_one_graph():
         torch.testing.assert_close(compiled, eager, rtol=1e-12, atol=1e-12)
 
 
-def test_cell_learns_to_hold_a_bit_with_the_surrogate_only():
-    """The sign of the first of 20 inputs, the others noise: a threshold must be learned, the exact gradient cannot."""
+def test_layer_learns_to_hold_a_bit_with_the_surrogate_only():
+    """Recall the sign of the first of 20 inputs; the rest is noise. The exact gradient cannot learn a threshold."""
 
     def train(alpha_surr: float | None) -> float:
         torch.manual_seed(0)
@@ -56,7 +56,7 @@ def test_cell_learns_to_hold_a_bit_with_the_surrogate_only():
     assert train(None) > 0.5
 
 
-def test_bad_input():
+def test_bad_arguments_raise():
     with pytest.raises(ValueError, match="alpha_surr must not be negative"):
         HysteresisMRU(2, 3, alpha_surr=-1.0)
     with pytest.raises(ValueError, match="max_gain must be positive"):

@@ -20,7 +20,7 @@ def test_eigenvalues_start_in_the_ring(r_min, r_max, theta_max):
     assert radius.max() <= r_max
     assert phase.min() >= 0
     assert phase.max() <= theta_max
-    # Uniform on the area of the ring: half of the units lie within the radius that halves the area.
+    # Uniform over the area of the ring: half of the units lie within the radius that halves the area.
     half = math.sqrt((r_min**2 + r_max**2) / 2)
     assert (radius < half).double().mean().item() == pytest.approx(0.5, abs=0.03)
     assert (phase < theta_max / 2).double().mean().item() == pytest.approx(0.5, abs=0.03)
@@ -30,7 +30,7 @@ def test_eigenvalues_start_in_the_ring(r_min, r_max, theta_max):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_forward_equals_a_complex_loop(dtype, bias):
+def test_forward_matches_a_complex_loop(dtype, bias):
     torch.manual_seed(0)
     rnn = LRU(3, 10, bias=bias, batch_first=True, dtype=dtype)
     if bias:
@@ -53,7 +53,7 @@ def test_forward_equals_a_complex_loop(dtype, bias):
     torch.testing.assert_close(h_n[0].double(), states[-1], rtol=tolerance, atol=tolerance)
 
 
-def test_gradients_by_finite_differences():
+def test_gradients_match_finite_differences():
     torch.manual_seed(0)
     rnn = LRU(2, 4, bidirectional=True, batch_first=True, dtype=torch.float64)
     names = list(dict(rnn.named_parameters()))
@@ -68,8 +68,8 @@ def test_gradients_by_finite_differences():
     assert torch.autograd.gradcheck(run, (x.requires_grad_(), h0.requires_grad_(), *values))
 
 
-def test_variance_is_that_of_white_input():
-    """The normalisation gives every unit variance about 1/2 per part of |B x|^2, whatever its eigenvalue."""
+def test_states_of_white_input_have_unit_variance():
+    """Real and imaginary part together, averaged over units with eigenvalues of all sizes."""
     torch.manual_seed(0)
     rnn = LRU(64, 400, r_min=0.5, r_max=0.99, batch_first=True)
     output, _ = rnn(torch.randn(20, 2000, 64))
@@ -103,7 +103,7 @@ def test_several_layers_say_that_they_are_one_linear_map():
     assert warned[0].filename == __file__
 
 
-def test_bad_rings_are_named():
+def test_bad_rings_raise():
     with pytest.raises(ValueError, match=r"0 <= r_min < r_max <= 1, got 0\.9 and 0\.5"):
         LRU(3, 4, r_min=0.9, r_max=0.5)
     with pytest.raises(ValueError, match="theta_max must be positive, got 0"):

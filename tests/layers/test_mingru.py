@@ -7,7 +7,7 @@ from multistable import MinGRU
 D, N, T = 3, 4, 30
 
 
-def test_mingru():
+def test_mingru_matches_its_equations():
     torch.manual_seed(0)
     rnn = MinGRU(D, N, batch_first=True, dtype=torch.float64)
     (W_z, W_h), (b_z, b_h) = rnn.weight_ih_l0.chunk(2), rnn.bias_ih_l0.chunk(2)

@@ -11,7 +11,7 @@ D, N = 3, 4
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha_surr": None}, {"max_gain": 0.3}, {"alpha_surr": 3.0}])
-def test_an_mru_hands_its_options_on(options):
+def test_options_reach_the_scan(options):
     torch.manual_seed(0)
     cell = MRU(brc(), D, N, batch_first=True, dtype=torch.float64, **options)
     x = 2 * torch.randn(3, 9, D, dtype=torch.float64)
@@ -27,14 +27,14 @@ def test_an_mru_hands_its_options_on(options):
     assert torch.equal(mine, other) == (not options)
 
 
-def test_an_mru_takes_any_input_of_the_simplified_brc():
+def test_mru_accepts_any_input_of_the_simplified_brc():
     torch.manual_seed(0)
     cell, x = MRU(simplified_brc(), D, N, batch_first=True), 10 * torch.randn(2, 30, D)
     assert (x @ cell.weight_ih_l0[N:].mT + cell.bias_ih_l0[N:]).min() < -3
     assert cell(x)[0].isfinite().all()
 
 
-def test_refusals_say_why():
+def test_bad_arguments_raise():
     with pytest.raises(ValueError, match="max_gain must be positive, got 'much'"):
         MRU(brc(), D, N, max_gain="much")
     with pytest.raises(ValueError, match="field must be pointwise"):

@@ -1,4 +1,4 @@
-"""Layers by name: those of one word, and those with a field."""
+"""Layers by name: plain names, and names with a field."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def config(*cells: str) -> ModelConfig:
     return ModelConfig(cells, d_input=2, d_output=3, d_model=8, d_state=6)
 
 
-def test_names_fix_field_and_number():
+def test_names_determine_field_and_number():
     kind, options = find_layer("clocked:brc:12")
     assert kind is ClockedRNN
     assert options["n_clock"] == 12
@@ -26,7 +26,7 @@ def test_names_fix_field_and_number():
     assert all(find_layer(name) == (kind, {}) for name, kind in LAYERS.items())
 
 
-def test_surrogate_of_the_configuration_reaches_an_mru():
+def test_alpha_surr_of_the_configuration_reaches_an_mru():
     sharp = ModelConfig(("mru:brc",), 2, 3, d_model=8, d_state=6, alpha_surr=3.0)
     cell = build_model(sharp).blocks[0].cell
     assert isinstance(cell, MRU)
@@ -37,13 +37,13 @@ def test_surrogate_of_the_configuration_reaches_an_mru():
     "name",
     ["mru", "clocked", "clocked:brc", "clocked:brc:0", "clocked:brc:2.5", "mru:gru", "bmru:brc:2", "mru:brc:2:3"],
 )
-def test_other_names_are_refused(name):
+def test_unknown_names_raise(name):
     with pytest.raises(ValueError, match=r"cells must be names out of bmru, .*clocked:FIELD:N .* brc, .*, got '"):
         config(name)
 
 
-def test_a_field_of_the_user(monkeypatch, tmp_path):
-    """Three stable states; the field is not part of the files, so it must be there to load them."""
+def test_a_field_registered_by_the_user(monkeypatch, tmp_path):
+    """Three stable states. Saved models do not contain the field, so it must be registered to load them."""
     pytest.importorskip("safetensors")
 
     def staircase() -> Field:

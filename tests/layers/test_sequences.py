@@ -1,4 +1,4 @@
-"""Padding, lengths and segments of a layer: in float64, where projections of another shape flip no gate."""
+"""Padding, lengths and segments of a layer, and bad input. In float64, where rounding flips no gate."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def close(actual, expected):
 
 
 def padded(xs, side, junk):
-    """[T, B, 3] with junk where there is no sequence."""
+    """``[T, B, 3]`` with junk in the padding."""
     x = torch.full((T, len(xs), 3), junk).double() + torch.randn(T, len(xs), 3).double()
     for i, sequence in enumerate(xs):
         where = slice(0, len(sequence)) if side == "right" else slice(T - len(sequence), T)
@@ -87,15 +87,15 @@ def test_right_padding_never_changes_a_gradient(bidirectional, junk):
 @every_direction
 @every_layout
 def test_segments_equal_separate_sequences(bidirectional, batch_first):
-    """Three sequences in a row, marked at their starts: outputs of each alone, h_n of the last."""
+    """Three concatenated sequences with resets at their starts: the outputs of each alone, and h_n of the last."""
     rnn = layer(bidirectional=bidirectional, batch_first=batch_first)
     parts = [torch.randn(n, 2, 3).double() for n in (4, 1, 6)]
     reset = torch.zeros(11, 2, dtype=torch.bool)
     reset[[0, 4, 5]] = True
-    turned = (lambda x: x.transpose(0, 1)) if batch_first else (lambda x: x)
-    output, h_n = rnn(turned(torch.cat(parts)), reset=turned(reset))
-    alone = [rnn(turned(part)) for part in parts]
-    close(turned(output), torch.cat([turned(o) for o, _ in alone]))
+    transposed = (lambda x: x.transpose(0, 1)) if batch_first else (lambda x: x)
+    output, h_n = rnn(transposed(torch.cat(parts)), reset=transposed(reset))
+    alone = [rnn(transposed(part)) for part in parts]
+    close(transposed(output), torch.cat([transposed(o) for o, _ in alone]))
     close(h_n, alone[-1][1])
 
 
@@ -123,7 +123,7 @@ def test_initial_state_enters_the_first_segment_forward_and_the_last_in_reverse(
 
 @every_direction
 def test_reset_and_lengths_together(bidirectional):
-    """Marks in the padding do not count."""
+    """Resets in the padding are ignored."""
     rnn = layer(bidirectional=bidirectional)
     x, lengths, reset = torch.randn(9, 2, 3).double(), torch.tensor([6, 9]), torch.zeros(9, 2, dtype=torch.bool)
     reset[4], reset[8] = True, True
@@ -166,3 +166,44 @@ def test_empty_batch(bidirectional, batch_first):
     assert h_n.shape == (2 * len(rnn.directions), 0, 5)
     output.sum().backward()
     assert (rnn.weight_ih_l0.grad == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input": None}, r"input must be a tensor, got NoneType"),
+        ({"input": torch.zeros(7, 2, 3).numpy()}, r"input must be a tensor, got ndarray"),
+        ({"input": torch.zeros(7, 2, 3).double()}, r"input must have the dtype of the weights, torch.float32, got"),
+        ({"input": torch.zeros(7, 2, 3, device="meta")}, r"input must be on cpu like the weights, got meta"),
+        ({"input": torch.zeros(7)}, r"input must have 2 or 3 dimensions .*, got 1"),
+        ({"input": torch.zeros(7, 2, 4)}, r"input must have 3 features \(input_size\), got 4"),
+        ({"hx": torch.zeros(1, 2, 4)}, r"hx must have shape \[1, 2, 5\] .*, got \[1, 2, 4\]"),
+        ({"hx": torch.zeros(2, 2, 5)}, r"hx must have shape \[1, 2, 5\] .*, got \[2, 2, 5\]"),
+        ({"hx": torch.zeros(1, 2, 5, device="meta")}, r"hx must be on cpu like the input, got meta"),
+        ({"hx": torch.zeros(1, 2, 5, dtype=torch.int32)}, r"hx must be floating point, got torch.int32"),
+        ({"hx": (torch.zeros(1, 2, 5),) * 2}, r"hx must be one tensor, got tuple"),
+        ({"input": torch.zeros(7, 3), "hx": torch.zeros(1, 1, 5)}, r"hx must have 2 dimensions for unbatched input"),
+        ({"reset": torch.zeros(2, 7, dtype=torch.bool)}, r"reset must be boolean of shape \[7, 2\], .* \[2, 7\]"),
+        ({"reset": torch.zeros(7, 2)}, r"reset must be boolean of shape \[7, 2\], got torch.float32"),
+        ({"reset": torch.zeros(7, 2, dtype=torch.bool, device="meta")}, r"reset must be on cpu .*, got meta"),
+        ({"reset": "ab"}, r"reset must be a tensor or nested lists, got 'ab'"),
+        ({"reset": [[True], [True, False]]}, r"reset must be a tensor or nested lists, got \[\[True\], "),
+        ({"input": torch.zeros(7, 3), "reset": "ab"}, r"reset must be a tensor or nested lists, got 'ab'"),
+        ({"lengths": [1, None]}, r"lengths must be a tensor or nested lists, got \[1, None\]"),
+        ({"lengths": torch.tensor([1, 2, 3])}, r"lengths must be 2 integers \(one per sequence\), got .* \[3\]"),
+        ({"lengths": torch.tensor([1.0, 2.0])}, r"lengths must be 2 integers .* torch.float32"),
+        ({"lengths": torch.tensor([True, False])}, r"lengths must be 2 integers .* torch.bool"),
+        ({"lengths": torch.tensor([1, 8])}, r"lengths must lie between 0 and T = 7, got \[1, 8\]"),
+        ({"lengths": torch.tensor([-1, 7])}, r"lengths must lie between 0 and T = 7, got \[-1, 7\]"),
+        ({"input": torch.zeros(7, 3), "lengths": torch.tensor([7])}, r"lengths needs batched input"),
+    ],
+)
+def test_bad_input_raises(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        BMRU(3, 5)(**({"input": torch.zeros(7, 2, 3)} | arguments))
+
+
+def test_a_nested_tensor_raises():
+    nested = torch.nested.nested_tensor([torch.zeros(3, 3), torch.zeros(2, 3)], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"input must be a padded tensor or a PackedSequence, got a nested tensor"):
+        BMRU(3, 5)(nested)

@@ -1,4 +1,4 @@
-"""``start="branch"``: the state before the first step, and after a reset, is +alpha, whichever way the layer is run."""
+"""``start="branch"``: before the first step and after a reset the state is +alpha, however the layer is run."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ kinds = pytest.mark.parametrize("kind", [BMRU, Hybrid], ids=lambda kind: kind.__
 
 
 def make(kind=BMRU, **options):
-    """A layer whose levels are no ones, in float64; half of its steps write."""
+    """A float64 layer with levels other than 1 that writes at half of the steps."""
     torch.manual_seed(0)
     rnn = kind(
         D,
@@ -33,7 +33,7 @@ def random_input(length=T):
 
 
 def branch(rnn, reverse=False):
-    """What the state must be before the first step of each layer, ``[S]``, written out."""
+    """The expected state before the first step of each layer, ``[S]``."""
     suffix = "_reverse" if reverse else ""
     if isinstance(rnn, BMRU):
         return [getattr(rnn, f"alpha_l{layer}{suffix}") for layer in range(rnn.num_layers)]
@@ -48,7 +48,7 @@ def states(rnn, count=B):
 
 @kinds
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
-def test_no_state_is_the_branch(kind, bidirectional):
+def test_without_a_state_the_layer_starts_on_the_branch(kind, bidirectional):
     rnn, x = make(kind, bidirectional=bidirectional), random_input()
     for actual, expected in zip(rnn(x), rnn(x, states(rnn)), strict=True):
         assert torch.equal(actual, expected)
@@ -119,7 +119,7 @@ def loop(rnn, x, reset):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("marks", [0.0, 0.3], ids=["no_reset", "reset"])
-def test_states_and_gradients_are_those_of_a_loop(backend, marks):
+def test_states_and_gradients_match_a_loop(backend, marks):
     rnn, x = make(num_layers=1, backend=backend, beta_bias=1.0), random_input()
     reset = torch.rand(B, T) < marks
     output, expected = rnn(x, reset=reset if marks else None)[0], loop(rnn, x, reset)
@@ -132,7 +132,7 @@ def test_states_and_gradients_are_those_of_a_loop(backend, marks):
 
 @pytest.mark.parametrize("reset", [None, torch.arange(40_000).remainder(7).eq(0).expand(B, -1)], ids=["whole", "reset"])
 def test_a_large_layer_on_the_cpu(reset):
-    """Large enough for projection and scan in one function."""
+    """Large enough to project and scan in one function."""
     layers = [make(num_layers=1, backend=backend, beta_bias=1.0) for backend in ("cpu", "portable")]
     x = random_input(40_000)
     outputs = [rnn(x, reset=reset)[0] for rnn in layers]
@@ -142,7 +142,7 @@ def test_a_large_layer_on_the_cpu(reset):
         torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_a_unit_that_never_writes_teaches_alpha():
+def test_a_unit_that_never_writes_gives_alpha_a_gradient():
     rnn = BMRU(1, 1, beta_bias=100.0, start="branch", batch_first=True)
     output, _ = rnn(torch.zeros(2, 5, 1))
     output.sum().backward()
@@ -179,7 +179,7 @@ def test_repr_and_errors(kind):
 
 
 @pytest.mark.parametrize("cell", ["bmru", "hybrid"])
-def test_models_pass_it_on(cell):
+def test_models_pass_start_to_their_layers(cell):
     config = ModelConfig((cell, "lru"), d_input=2, d_output=1, d_model=8, d_state=6, pooling="none", start="branch")
     torch.manual_seed(0)
     model = build_model(config).double().eval()
@@ -199,6 +199,6 @@ def test_models_pass_it_on(cell):
     torch.testing.assert_close(model(x, reset=reset)[0][:, 5:], model(x[:, 5:])[0], rtol=1e-10, atol=1e-10)
 
 
-def test_models_refuse_another_start():
+def test_an_unknown_start_raises():
     with pytest.raises(ValueError, match="start must be one of zero, branch, got 'up'"):
         ModelConfig(("bmru",), 1, 1, start="up")

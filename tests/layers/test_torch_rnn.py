@@ -10,7 +10,7 @@ D, N, T = 3, 4, 30
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(GRU, nn.GRU), (LSTM, nn.LSTM)])
-def test_torch_modules(ours, theirs):
+def test_layers_match_torch_modules(ours, theirs):
     torch.manual_seed(0)
     options = {"num_layers": 2, "bidirectional": True, "batch_first": True, "dtype": torch.float64}
     rnn, other = ours(D, N, **options), theirs(D, N, **options)

@@ -1,4 +1,4 @@
-"""Files are written completely or not at all, and errors name them."""
+"""Files are written completely or not at all, and errors name the file."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from full_disk import full_disk
 from multistable.models.atomic import file_named, part_of, whole_file, write_atomically
 
 
-def test_the_new_content_replaces_the_old(tmp_path):
+def test_new_content_replaces_the_old(tmp_path):
     path = tmp_path / "numbers"
     for content in (b"old and long", b"new"):
         write_atomically(path, content)
@@ -26,12 +26,12 @@ def test_the_file_appears_when_the_block_ends(tmp_path):
     with whole_file(path) as part:
         part.write_text("new")
         assert path.read_text() == "old"
-        assert part.parent == path.parent, "a rename is atomic within a file system only"
+        assert part.parent == path.parent, "a rename is only atomic within a file system"
     assert path.read_text() == "new"
 
 
-def test_the_content_reaches_the_disk_before_the_name(tmp_path, monkeypatch):
-    """After a power cut the name must not stand for a file without its content."""
+def test_content_is_on_disk_before_the_rename(tmp_path, monkeypatch):
+    """After a power cut, the name must not refer to a file without its content."""
     calls = []
     fsync, replace = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (calls.append(("fsync", os.fstat(handle).st_size)), fsync(handle)))
@@ -40,7 +40,7 @@ def test_the_content_reaches_the_disk_before_the_name(tmp_path, monkeypatch):
     assert calls == [("fsync", 1000), ("replace", "numbers")]
 
 
-def test_an_error_in_the_block_leaves_the_old_content(tmp_path):
+def test_an_error_in_the_block_keeps_the_old_content(tmp_path):
     path = tmp_path / "numbers"
     path.write_text("old")
 
@@ -55,10 +55,10 @@ def test_an_error_in_the_block_leaves_the_old_content(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_killed_writer_leaves_the_old_content_and_the_next_writer_cleans_up(tmp_path):
+def test_a_killed_writer_keeps_the_old_content_and_the_next_cleans_up(tmp_path):
     path = tmp_path / "numbers"
     path.write_text("old")
-    source = Path(sys.modules[write_atomically.__module__].__file__)  # alone: importing torch would take seconds
+    source = Path(sys.modules[write_atomically.__module__].__file__)  # by itself: importing torch takes seconds
     code = f"""if True:
         import importlib.util, os, signal, pathlib
         spec = importlib.util.spec_from_file_location("atomic", {str(source)!r})
@@ -85,20 +85,20 @@ def test_a_full_disk_loses_nothing_and_the_error_names_the_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_in_place_of_the_file_is_named(tmp_path):
+def test_a_folder_in_place_of_the_file_raises(tmp_path):
     with pytest.raises(IsADirectoryError) as caught:
         write_atomically(tmp_path, b"new")
     assert (caught.value.filename, caught.value.filename2) == (str(tmp_path), None)
     assert not part_of(tmp_path).exists()
 
 
-def test_a_missing_folder_is_named(tmp_path):
+def test_a_missing_folder_raises(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "missing" / "file", b"new")
     assert caught.value.filename == str(tmp_path / "missing" / "file")
 
 
-def test_an_error_about_another_file_keeps_its_name(tmp_path):
+def test_an_error_about_another_file_names_that_file(tmp_path):
     with pytest.raises(FileNotFoundError) as caught, file_named(tmp_path / "numbers"):
         (tmp_path / "other").read_bytes()
     assert caught.value.filename == str(tmp_path / "other")

@@ -1,4 +1,4 @@
-"""A block: its equation, and dropout."""
+"""Blocks: their equation, and dropout."""
 
 import torch
 
@@ -6,8 +6,8 @@ from multistable.layers.sequences import Steps
 from small_models import B, T, assert_close, make_model, random_input
 
 
-def test_block_is_its_equation():
-    """x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x)), with a matrix per direction and part."""
+def test_block_matches_its_equation():
+    """x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x)), with one matrix per direction and part."""
     block = make_model(cells=("hybrid",), bidirectional=True).blocks[0]
     torch.manual_seed(3)
     x, position = torch.randn(B, T, 8, dtype=torch.float64), torch.randn(1, T, 4, dtype=torch.float64)

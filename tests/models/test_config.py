@@ -1,4 +1,4 @@
-"""Configurations: to JSON and back, and messages for bad ones."""
+"""Configurations: JSON round trip, and errors for bad values."""
 
 import dataclasses
 import json
@@ -40,12 +40,12 @@ def test_config_survives_json():
         ({"position": {"T": 1}}, "shortest must lie between 0 and 2.0 steps, got 2.5"),
     ],
 )
-def test_bad_configs_are_named(changes, message):
+def test_bad_configs_raise(changes, message):
     with pytest.raises(ValueError, match=message):
         ModelConfig.from_dict(BASE.to_dict() | changes)
 
 
-def test_missing_fields_are_named():
+def test_missing_fields_raise():
     with pytest.raises(
         ValueError, match=r"ModelConfig cannot be made from the fields d_output: .*'cells' and 'd_input'"
     ):
@@ -54,7 +54,7 @@ def test_missing_fields_are_named():
         ModelConfig.from_dict({})
 
 
-def test_the_longest_wavelength_is_twice_the_length():
+def test_the_longest_wavelength_defaults_to_twice_the_length():
     assert PositionConfig(T=784).longest_wavelength == 1568
     assert PositionConfig(T=784, longest=100.0).longest_wavelength == 100
     assert PositionConfig(longest=100.0, tuning=0.0).longest_wavelength == 100
@@ -63,3 +63,27 @@ def test_the_longest_wavelength_is_twice_the_length():
 @pytest.mark.parametrize(("cells", "expected"), [(("lru", "bmru"), True), (("hybrid",), True), (("lru", "gru"), False)])
 def test_has_bmru(cells, expected):
     assert dataclasses.replace(BASE, cells=cells).has_bmru == expected
+
+
+def test_tuning_needs_the_length():
+    with pytest.raises(ValueError, match="PositionConfig needs T, the timesteps that BMRU units get"):
+        PositionConfig(longest=128.0)
+    assert PositionConfig(longest=128.0, tuning=0).longest_wavelength == PositionConfig(T=64).longest_wavelength
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"tuning": -1}, "tuning must not be negative, got -1"),
+        ({"scale": 0.0}, r"scale must be positive, got 0\.0"),
+        ({"T": 0, "longest": 17.0}, "T must be a positive integer, got 0"),
+    ],
+)
+def test_bad_position_configs_raise(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        PositionConfig(**{"T": 64} | numbers)
+
+
+def test_an_unknown_initialisation_raises():
+    with pytest.raises(ValueError, match="initial must be one of unit, torch, got 'zero'"):
+        ModelConfig(("bmru",), 1, 1, initial="zero")

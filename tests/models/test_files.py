@@ -1,4 +1,4 @@
-"""Saved models come back as they were, and what cannot be loaded is named."""
+"""Saved models load unchanged; files that cannot be loaded raise errors that name them."""
 
 import dataclasses
 import hashlib
@@ -23,7 +23,7 @@ SMALL = ModelConfig(("bmru",), d_input=2, d_output=3, d_model=4, d_state=4)
 
 
 def make(config: ModelConfig = SMALL, dtype: torch.dtype = torch.float32) -> SequenceModel:
-    """A model with random batch norm statistics, made without a call."""
+    """A model with random batch norm statistics that has never been called."""
     torch.manual_seed(0)
     model = build_model(config)
     for buffer in model.buffers():
@@ -32,7 +32,7 @@ def make(config: ModelConfig = SMALL, dtype: torch.dtype = torch.float32) -> Seq
 
 
 def portable(model: SequenceModel) -> SequenceModel:
-    """Use the backend that needs no compilation, which would take most of the time of these tests."""
+    """Use the backend that needs no compilation, which would take most of these tests' time."""
     for module in model.modules():
         if isinstance(module, Recurrent):
             module.backend = "portable"
@@ -64,13 +64,13 @@ def test_round_trip(tmp_path, dtype):
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_a_model_moves_to_the_device(tmp_path):
+def test_a_model_is_loaded_onto_a_device(tmp_path):
     make().save_pretrained(tmp_path)
     loaded = SequenceModel.from_pretrained(tmp_path, device="meta")
     assert {tensor.device.type for tensor in loaded.state_dict().values()} == {"meta"}
 
 
-def test_weights_in_another_layout_are_saved(tmp_path):
+def test_non_contiguous_weights_are_saved(tmp_path):
     model = make()
     weight = model.head.fc1.weight
     weight.data = weight.data.t().contiguous().t()
@@ -87,7 +87,7 @@ def test_loaded_models_train(tmp_path):
 
 
 def test_a_model_saved_by_version_0_1_0_loads(tmp_path):
-    """The record held the configuration and the SHA-256 of the numbers."""
+    """Its record held the configuration and the SHA-256 of the tensors."""
     model = make()
     header, numbers = split(safetensors.save(model.state_dict()))
     record = {"config": model.config.to_dict(), "sha256": hashlib.sha256(numbers).hexdigest()}
@@ -120,8 +120,8 @@ def split(content: bytes) -> tuple[dict, bytes]:
     return json.loads(content[8:start]), content[start:]
 
 
-def test_damaged_weights_are_named(tmp_path):
-    """Every kind of damage is in test_tensors.py."""
+def test_damaged_weights_raise(tmp_path):
+    """test_tensors.py covers every kind of damage."""
     make().save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     data = bytearray(path.read_bytes())
@@ -134,7 +134,7 @@ def test_damaged_weights_are_named(tmp_path):
         SequenceModel.from_pretrained(tmp_path)
 
 
-def test_files_of_two_models_are_noticed(tmp_path):
+def test_mixed_files_of_two_models_raise(tmp_path):
     make().save_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text()) | {"pooling": "mean"}
     (tmp_path / "config.json").write_text(json.dumps(values))
@@ -142,8 +142,8 @@ def test_files_of_two_models_are_noticed(tmp_path):
         SequenceModel.from_pretrained(tmp_path)
 
 
-def test_weights_of_another_size_are_named(tmp_path):
-    """Files of another program have neither checksum nor configuration."""
+def test_weights_of_another_size_raise(tmp_path):
+    """Files written by another program have neither a checksum nor a configuration."""
     make().save_pretrained(tmp_path)
     other = make(dataclasses.replace(SMALL, d_model=6))
     safetensors.save_file(other.state_dict(), tmp_path / "model.safetensors")
@@ -163,14 +163,14 @@ def test_weights_of_another_size_are_named(tmp_path):
         '{"cells": [], "d_input": 1, "d_output": 1}',
     ],
 )
-def test_bad_config_files_are_named(tmp_path, text):
+def test_bad_config_files_raise(tmp_path, text):
     make().save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json is not the configuration of a model"):
         SequenceModel.from_pretrained(tmp_path)
 
 
-def test_a_configuration_from_which_no_model_can_be_built_is_named(tmp_path):
+def test_a_configuration_that_cannot_be_built_raises(tmp_path):
     make().save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(path.read_text().replace("false", "0"))  # equal to False, but not a boolean
@@ -178,7 +178,7 @@ def test_a_configuration_from_which_no_model_can_be_built_is_named(tmp_path):
         SequenceModel.from_pretrained(tmp_path)
 
 
-def test_missing_files_are_named(tmp_path):
+def test_missing_files_raise(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"config\.json does not exist"):
         SequenceModel.from_pretrained(tmp_path)
     make().save_pretrained(tmp_path)
@@ -190,7 +190,7 @@ def test_missing_files_are_named(tmp_path):
             SequenceModel.from_pretrained(source)
 
 
-def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_old_model(tmp_path, monkeypatch):
     make().save_pretrained(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -204,7 +204,7 @@ def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):
 
 
 def test_from_the_hub_cache(tmp_path):
-    """The folder in which huggingface_hub keeps its downloads, so that no network is needed."""
+    """From the folder where huggingface_hub keeps its downloads, so that no network is needed."""
     pytest.importorskip("huggingface_hub")
     model, commit = make(), "0" * 40
     repository = tmp_path / "models--someone--bits"
@@ -216,7 +216,7 @@ def test_from_the_hub_cache(tmp_path):
 
 
 def test_to_the_hub_and_back(tmp_path):
-    """Against a server on this machine, in a new process because huggingface_hub reads the address when imported."""
+    """On a local server, in a new process because huggingface_hub reads the address when it is imported."""
     pytest.importorskip("huggingface_hub")
     make().save_pretrained(tmp_path / "model")
     code = f"""if True:
@@ -240,7 +240,7 @@ def test_to_the_hub_and_back(tmp_path):
     assert sorted(uploaded) == ["README.md", "config.json", "model.safetensors"]
     assert b'SequenceModel.from_pretrained("someone/bits")' in uploaded["README.md"]
     created = requests["create"]
-    assert created.get("private") or created.get("visibility") == "private"  # by version of huggingface_hub
+    assert created.get("private") or created.get("visibility") == "private"  # depends on the version of huggingface_hub
     assert requests["commit"]["summary"] == "Three bits"
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "back" / name).read_bytes() == uploaded[name]

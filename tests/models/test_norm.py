@@ -1,4 +1,4 @@
-"""Batch norm: that of torch on the valid steps, over one process or two."""
+"""Batch norm matches torch's on the valid steps, in one process or two."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from multistable.models.norm import BatchNorm
 LENGTHS = torch.tensor([9, 4, 2, 7])
 
 
-def test_batch_norm_is_torchs_on_valid_steps():
+def test_batch_norm_matches_torch_on_valid_steps():
     torch.manual_seed(0)
     x, lengths = torch.randn(4, 9, 6) * 3 + 1, torch.tensor([9, 2, 5, 1])
     valid = (torch.arange(9) < lengths[:, None])[..., None]
@@ -28,7 +28,7 @@ def test_batch_norm_is_torchs_on_valid_steps():
     torch.testing.assert_close(ours.eval()(x), theirs.eval()(x.flatten(0, 1)).view(x.shape))
 
 
-def test_a_batch_without_a_valid_step_leaves_the_statistics():
+def test_a_batch_without_valid_steps_keeps_the_statistics():
     norm = BatchNorm(3)
     norm(torch.randn(2, 5, 3) + 4)
     before = norm.running_mean.clone(), norm.running_var.clone()
@@ -48,13 +48,13 @@ def batch() -> torch.Tensor:
 
 
 def losses(model: SequenceModel, rows: slice) -> list[torch.Tensor]:
-    """The mean losses of a batch with padding and of one without."""
+    """The mean losses of a padded batch and of an unpadded one."""
     x, lengths = batch()[rows], LENGTHS[rows]
     return [model(x, lengths=lengths)[0].square().mean(), model(x)[0].square().mean()]
 
 
 def train_half(rank: int, folder: Path) -> None:
-    """One process: its half of the batch, with shared statistics."""
+    """Train one process on its half of the batch, with shared statistics."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
@@ -70,7 +70,7 @@ def train_half(rank: int, folder: Path) -> None:
 
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
-def test_two_processes_equal_one_with_both_halves_of_the_batch(tmp_path):
+def test_two_processes_match_one_with_the_whole_batch(tmp_path):
     mp.spawn(train_half, args=(tmp_path,), nprocs=2)
     model = make()
     torch.stack(losses(model, slice(None))).sum().backward()
@@ -81,8 +81,8 @@ def test_two_processes_equal_one_with_both_halves_of_the_batch(tmp_path):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_gradient_arrives_contiguous() -> None:
-    """A slice, as it comes from a concatenation with positions, would take torch's slow kernel on a GPU."""
+def test_incoming_gradient_is_made_contiguous() -> None:
+    """A slice, such as a concatenation with positions passes back, would take torch's slow kernel on a GPU."""
     y = BatchNorm(4)(torch.randn(2, 3, 4))
     seen: list[torch.Tensor] = []
     y.register_hook(seen.append)

@@ -33,7 +33,7 @@ def test_steps_equal_forward(cell):
 
 
 def test_steps_in_float32_flip_few_gates():
-    """Matrix products of other shapes round differently, so a gate may flip: reported, and rare."""
+    """Matrix products of other shapes round differently, so a gate may flip: rare, and printed."""
     model = make_model(torch.float32, cells=("bmru", "bmru"), d_model=64, d_state=64)
     torch.manual_seed(2)
     x = torch.randn(8, 200, 2)
@@ -70,8 +70,8 @@ def test_chunks_equal_whole(cell, pooling):
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["forward", "both"])
 @pytest.mark.parametrize("cell", ["bmru", "hybrid", "lstm"])
 @pytest.mark.parametrize("lengths", [None, torch.tensor([T, 4, 1])], ids=["whole", "padded"])
-def test_poolings_agree(cell, bidirectional, lengths):
-    """``last`` and ``mean`` are the last and the mean of what ``none`` returns, although computed in another order."""
+def test_pooling_modes_agree(cell, bidirectional, lengths):
+    """``last`` and ``mean`` are the last and the mean of the outputs of ``none``, although computed differently."""
     model = make_model(cells=("lru", cell), bidirectional=bidirectional, pooling="none")
     x = random_input()
     every, _ = model(x, lengths=lengths)
@@ -89,7 +89,7 @@ def test_poolings_agree(cell, bidirectional, lengths):
 
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["forward", "both"])
 @pytest.mark.parametrize("pooling", ["last", "mean"])
-def test_a_sequence_of_padding_alone_does_not_disturb_the_others(pooling, bidirectional):
+def test_a_sequence_of_padding_does_not_affect_the_others(pooling, bidirectional):
     model, x = make_model(pooling=pooling, bidirectional=bidirectional), random_input()
     y, _ = model(x, lengths=torch.tensor([T, 0, 4]))
     expected, _ = model(x, lengths=torch.tensor([T, 1, 4]))
@@ -98,7 +98,7 @@ def test_a_sequence_of_padding_alone_does_not_disturb_the_others(pooling, bidire
 
 
 def test_a_mean_over_valid_steps_does_not_overflow():
-    """In float16 the sum of 1,000 steps of 100 would."""
+    """In float16, the sum of 1,000 outputs of 100 would."""
     head = Head(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)).half()
     for layer in (head.fc1, head.fc2):
         torch.nn.init.ones_(layer.weight), torch.nn.init.zeros_(layer.bias)
@@ -109,7 +109,7 @@ def test_a_mean_over_valid_steps_does_not_overflow():
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("cell", ["bmru", "lru", "gru"])
 def test_padding_changes_nothing(cell, mode):
-    """Outputs, statistics and gradients depend neither on the content of padding nor on its length."""
+    """Outputs, statistics and gradients depend on neither the content nor the length of the padding."""
     lengths, x = torch.tensor([T, 4, 1]), random_input()
     padding = torch.arange(T) >= lengths[:, None]
     results = []
@@ -148,7 +148,7 @@ def test_the_position_in_the_state_counts_valid_steps():
 def test_a_state_is_saved_and_loaded_by_torch(tmp_path):
     state = make_model()(random_input())[1].detach()
     torch.save(state, tmp_path / "state.pt")
-    loaded = torch.load(tmp_path / "state.pt", weights_only=True)  # accepts known classes only
+    loaded = torch.load(tmp_path / "state.pt", weights_only=True)  # accepts only known classes
     assert type(loaded) is ModelState
     assert torch.equal(loaded.position, state.position)
     assert all(torch.equal(a, b) for a, b in zip(loaded.cells, state.cells, strict=True))
@@ -163,7 +163,7 @@ def test_a_detached_state_has_no_history():
 
 @pytest.mark.parametrize("cell", ["bmru", "lru", "hybrid"])
 def test_training_in_bfloat16(cell):
-    """Tell whether the first input was -2 or 2: the loss falls from log 2 to less than a tenth of it."""
+    """Tell whether the first input was -2 or 2: the loss falls from log 2 to less than a tenth of that."""
     torch.manual_seed(0)
     model = build_model(ModelConfig((cell,), d_input=1, d_output=1, d_model=16, d_state=16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -182,7 +182,7 @@ def test_training_in_bfloat16(cell):
 
 
 def test_compiles_as_one_graph():
-    """Forward and backward are traced; code generation, which takes a minute on a CPU, is left out."""
+    """Forward and backward are traced; code generation, a minute on a CPU, is skipped."""
     torch._dynamo.reset()
     cells = ("bmru", "lru", "hybrid")
     model = make_model(cells=cells, pooling="last").train()
@@ -199,7 +199,7 @@ def test_compiles_as_one_graph():
         assert_close(a, b)
 
 
-def test_bad_input_is_named():
+def test_bad_input_raises():
     model, x = make_model(), random_input()
     with pytest.raises(ValueError, match=r"x must have shape \[B, T, 2\], got \[3, 11, 1\]"):
         model(x[..., :1])
@@ -218,8 +218,8 @@ def test_bad_input_is_named():
         both.step(x[:, 0])
 
 
-def test_a_state_of_another_model_or_batch_is_named():
-    """Without a check, the state of a model with more blocks would pass for that of this one."""
+def test_a_state_of_another_model_or_batch_raises():
+    """Without a check, the state of a model with more blocks would be accepted."""
     model, x = make_model(cells=("bmru", "lru")), random_input()
     state = model(x)[1]
     for call in (lambda state: model(x, state), lambda state: model.step(x[:, 0], state)):

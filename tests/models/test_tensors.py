@@ -1,4 +1,4 @@
-"""Tensors and a record come back from a file as they were, and damage is noticed."""
+"""Tensors and a JSON record load unchanged from a file, and damage raises."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ INFO = {"step": 3, "loss": 0.1, "name": "ä", "nested": {"list": [1, None, True]
 
 @pytest.fixture
 def path(tmp_path):
-    """A file of TENSORS and INFO."""
+    """A file with TENSORS and INFO."""
     save_tensors(tmp_path / "file.safetensors", TENSORS, INFO)
     return tmp_path / "file.safetensors"
 
@@ -52,7 +52,7 @@ def test_dtypes_are_kept(tmp_path, dtype):
 
 
 def test_any_layout_is_saved(tmp_path):
-    """Transposed, expanded, overlapping, and with a gradient."""
+    """Transposed, expanded, overlapping, and requiring a gradient."""
     x = torch.randn(3, 4)
     tensors = {
         "transposed": x.t(),
@@ -71,12 +71,12 @@ def test_equal_content_gives_equal_bytes(path, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_info_is_read_as_json_has_it(tmp_path):
+def test_info_is_read_as_json_stores_it(tmp_path):
     save_tensors(tmp_path / "file", {}, {"sizes": (1, 2), "checksum": "mine", "sha256": "mine too"})
     assert load_tensors(tmp_path / "file") == ({}, {"sizes": [1, 2], "checksum": "mine", "sha256": "mine too"})
 
 
-def test_info_that_is_not_json_is_refused_and_the_old_file_stays(path):
+def test_info_that_is_not_json_raises_and_keeps_the_old_file(path):
     before = path.read_bytes()
     with pytest.raises(TypeError, match="not JSON serializable"):
         save_tensors(path, TENSORS, {"step": torch.tensor(3)})
@@ -84,14 +84,14 @@ def test_info_that_is_not_json_is_refused_and_the_old_file_stays(path):
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
-def test_a_truncated_file_is_named(path, keep):
+def test_a_truncated_file_raises(path, keep):
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DamagedFileError, match=r"file\.safetensors is truncated or not a safetensors file"):
         load_tensors(path)
 
 
-def test_every_flipped_bit_is_noticed(path):
-    """One in each byte. A file whose record is not found any more counts as one of another program."""
+def test_every_flipped_bit_is_detected(path):
+    """One in each byte. A file whose record is no longer found counts as another program's."""
     content = path.read_bytes()
     without_record = {content.index(word) + i for word in (b"__metadata__", b"multistable") for i in range(len(word))}
     for i in range(len(content)):
@@ -107,7 +107,7 @@ def test_every_flipped_bit_is_noticed(path):
 
 
 @pytest.mark.parametrize(("old", "new"), [(b'"count"', b'"ccunt"'), (b"I64", b"F64"), (b"[2,3]", b"[3,2]")])
-def test_another_name_dtype_or_shape_is_noticed(path, old, new):
+def test_a_changed_name_dtype_or_shape_is_detected(path, old, new):
     content = path.read_bytes()
     assert old in content
     path.write_bytes(content.replace(old, new))
@@ -115,7 +115,7 @@ def test_another_name_dtype_or_shape_is_noticed(path, old, new):
         load_tensors(path)
 
 
-def test_a_file_of_another_program_is_read_unchecked(tmp_path):
+def test_a_file_of_another_program_is_not_checked(tmp_path):
     safetensors.save_file({"x": torch.ones(2)}, tmp_path / "file", {"format": "pt"})
     tensors, info = load_tensors(tmp_path / "file")
     assert torch.equal(tensors["x"], torch.ones(2))
@@ -123,7 +123,7 @@ def test_a_file_of_another_program_is_read_unchecked(tmp_path):
 
 
 def old_file(path, flip: int = 0) -> None:
-    """A file as version 0.1.0 wrote it, byte by byte: info and the numbers' SHA-256 in one record."""
+    """A file as version 0.1.0 wrote it, byte by byte: info and the tensors' SHA-256 in one record."""
     numbers = torch.tensor([1.0, -2.0]).numpy().tobytes()
     record = json.dumps({"config": {"d_model": 8}, "sha256": hashlib.sha256(numbers).hexdigest()})
     entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
@@ -143,12 +143,12 @@ def test_a_file_of_version_0_1_0_is_read_and_checked(tmp_path):
         load_tensors(path)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing"):
         load_tensors(tmp_path / "missing")
 
 
-def test_a_missing_extra_has_an_install_hint():
+def test_a_missing_extra_gives_an_install_hint():
     assert import_extra("json", "files") is json
     message = r"not_installed could not be imported: pip install 'multistable\[files\]'"
     with pytest.raises(ImportError, match=message):

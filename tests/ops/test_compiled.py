@@ -1,4 +1,4 @@
-"""Loops compile even where numba can keep no cache."""
+"""Loops compile even where numba cannot cache."""
 
 import pytest
 from numba import njit
@@ -6,14 +6,14 @@ from numba import njit
 from multistable.ops.compiled import compiled
 
 
-def homeless():
-    """A function of no file: numba finds no folder for its cache, as for a package that must not be written."""
+def function_without_file():
+    """A function that numba finds no cache folder for, like those of a read-only package."""
     names = {}
     exec("def double(x):\n    return 2 * x", names)
     return names["double"]
 
 
-def test_without_a_place_for_the_cache():
+def test_compiles_without_a_cache_folder():
     with pytest.raises(RuntimeError, match="cannot cache function"):
-        njit(cache=True)(homeless())
-    assert compiled()(homeless())(21) == 42
+        njit(cache=True)(function_without_file())
+    assert compiled()(function_without_file())(21) == 42

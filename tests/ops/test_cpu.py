@@ -1,4 +1,4 @@
-"""The compiled backend (``ops/cpu.py``): how the work is cut into spans must not show in the results."""
+"""The compiled backend (``ops/cpu.py``, ``ops/cpu_kernels.py``): how work is cut into spans changes no result."""
 
 from functools import partial
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 @pytest.mark.parametrize("shape", [(5, 129, 129), (1, 513, 129), (2, 2049, 17), (3, 22000, 1)], ids=str)
-def test_bmru_scan_any_number_of_threads(shape):
-    """States are those of the portable backend; states and gradients do not depend on the number of threads."""
+def test_bmru_scan_on_any_number_of_threads(shape):
+    """States match the portable backend; states and gradients do not depend on the number of threads."""
     inputs, names = bmru_inputs(torch.float32, shape=shape), ["cand", "beta", "alpha", "h0"]
     portable, compiled = (partial(bmru_scan, backend=name) for name in ("portable", "cpu"))
     expected, expected_grads = portable(**inputs), gradients_of(portable, inputs, names)
@@ -98,7 +98,7 @@ def test_spans_of_units_of_a_latch_on_nasty_input(monkeypatch, values, dtype, re
 
 @pytest.mark.parametrize("B", [1, 8])
 def test_gradients_that_keep_a_graph(B: int) -> None:
-    """With ``create_graph`` the incoming gradient requires a gradient, which the other threads do not know."""
+    """With ``create_graph`` the incoming gradient itself requires a gradient, but grad mode is per thread."""
     inputs = bmru_inputs(torch.float32, shape=(B, 2048, 40))
     inputs["cand"].requires_grad_()
     h, h_last = layer(**inputs, reverse=False, backend="cpu")

@@ -32,8 +32,8 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Project and scan separately."""
+def project_and_scan_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the projection and the scan separately."""
     monkeypatch.setattr(cpu_layer, "_SMALLEST", 1 << 60)
 
 
@@ -44,7 +44,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
 @pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_same_numbers_as_apart(
+def test_matches_separate_projection_and_scan(
     any_size, shape, batch_first, bidirectional, bias, with_state, with_reset, with_lengths
 ) -> None:
     B, T = shape
@@ -60,21 +60,21 @@ def test_same_numbers_as_apart(
     with torch.no_grad():
         for quiet, kept in zip(rnn(x, hx, **options), got[:2], strict=True):
             assert torch.equal(quiet, kept)
-    apart(any_size)
+    project_and_scan_separately(any_size)
     for actual, expected in zip(got, run(rnn, x, hx, **options), strict=True):
         assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("chosen", [0, 1], ids=["h", "h_last"])
 def test_gradients_through_one_output(any_size, chosen) -> None:
-    """The gradient of the other output is absent, not zero; the input needs none."""
+    """The gradient of the other output is None, not zero; the input needs no gradient."""
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double()
 
     def gradients() -> tuple[Tensor, ...]:
         return torch.autograd.grad(rnn(x)[chosen].cos().sum(), list(rnn.parameters()))
 
     got = gradients()
-    apart(any_size)
+    project_and_scan_separately(any_size)
     for actual, expected in zip(got, gradients(), strict=True):
         assert_close(actual, expected)
 
@@ -90,9 +90,11 @@ def test_a_frozen_parameter(any_size, frozen) -> None:
 
 
 @pytest.fixture
-def long() -> tuple[BMRU, Tensor]:
-    """A layer and an input with a projection of 5 MiB, and smaller states, whose memory is not kept. The memory of the
-    first step waits for the next, on Linux."""
+def long_sequence() -> tuple[BMRU, Tensor]:
+    """A layer and an input whose projection takes 5 MiB; the states are smaller, so their memory is not kept.
+
+    On Linux, the memory of the first step is idle until the next step.
+    """
     memory._idle.clear()
     rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 2560, 3)
     rnn(x)[0].sum().backward()
@@ -100,7 +102,7 @@ def long() -> tuple[BMRU, Tensor]:
 
 
 def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The output and the projections that were saved for the backward, one per layer."""
+    """The output, and the projections saved for the backward, one per layer."""
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda y: saved.append(y) or y, lambda y: y):
         output = rnn(x)[0]
@@ -109,9 +111,9 @@ def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 @pytest.mark.parametrize("fails", [False, True], ids=["step", "failure"])
-def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
-    rnn, x = long
-    blocks = {id(block) for block in memory._idle}  # of the projection and of its gradient
+def test_a_step_returns_its_memory(long_sequence, monkeypatch, fails) -> None:
+    rnn, x = long_sequence
+    blocks = {id(block) for block in memory._idle}  # for the projection and its gradient
     assert len(blocks) == 2
     output = rnn(x)[0]
     assert len(memory._idle) == 1
@@ -124,8 +126,8 @@ def test_a_step_gives_its_memory_back(long, monkeypatch, fails) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
-def test_a_forward_that_fails_gives_its_memory_back(long, monkeypatch) -> None:
-    rnn, x = long
+def test_a_failed_forward_returns_its_memory(long_sequence, monkeypatch) -> None:
+    rnn, x = long_sequence
     seen = []
     monkeypatch.setattr(cpu_layer, "load", lambda backend: seen.append(len(memory._idle)) or 1 / 0)
     with contextlib.suppress(ZeroDivisionError):
@@ -134,15 +136,15 @@ def test_a_forward_that_fails_gives_its_memory_back(long, monkeypatch) -> None:
     assert len(memory._idle) == 2
 
 
-def test_layers_have_projections_of_their_own(long) -> None:
-    x = long[1]
+def test_layers_do_not_share_projections(long_sequence) -> None:
+    x = long_sequence[1]
     _, saved = projections(BMRU(3, 256, num_layers=3, batch_first=True), x)
     assert len({y.data_ptr() for y in saved}) == 3
 
 
-def test_a_retained_graph_keeps_its_projection(long) -> None:
-    """Other steps run between its two backwards."""
-    rnn, x = long
+def test_a_retained_graph_keeps_its_projection(long_sequence) -> None:
+    """Other steps run between the two backwards."""
+    rnn, x = long_sequence
     output = rnn(x)[0]
     first = torch.autograd.grad(output, list(rnn.parameters()), output.cos(), retain_graph=True)
     for _ in range(2):
@@ -151,9 +153,9 @@ def test_a_retained_graph_keeps_its_projection(long) -> None:
         assert torch.equal(actual, expected)
 
 
-def test_a_saved_projection_stays_as_it_was(long) -> None:
-    """Also after the backward that has freed the graph, if a hook holds on to it."""
-    rnn, x = long
+def test_a_saved_projection_is_not_overwritten(long_sequence) -> None:
+    """Even after the backward has freed the graph, if a hook still holds it."""
+    rnn, x = long_sequence
     output, [proj] = projections(rnn, x)
     before = proj.clone()
     output.sum().backward()
@@ -163,8 +165,8 @@ def test_a_saved_projection_stays_as_it_was(long) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
-def test_outputs_and_gradients_stay_as_they_were() -> None:
-    """Their memory is kept, too, but reused only when nothing refers to them any more."""
+def test_outputs_and_gradients_are_not_overwritten() -> None:
+    """Their memory is kept too, but not reused while anything refers to them."""
     memory._idle.clear()
     rnn, held = BMRU(256, 256, batch_first=True), []
     for _ in range(3):
@@ -180,20 +182,20 @@ def test_outputs_and_gradients_stay_as_they_were() -> None:
 
 
 def large() -> tuple[BMRU, Tensor]:
-    """A layer and an input with an output of 8 MiB."""
+    """A layer and an input whose output takes 8 MiB."""
     return BMRU(16, 64), torch.randn(1024, 32, 16)
 
 
 @pytest.mark.parametrize("change", [torch.relu_, lambda y: y.add_(1), lambda y: y.detach_()])
 def test_large_outputs_can_be_changed_in_place(change) -> None:
-    """A view returned by an autograd function could not."""
+    """A view returned by an autograd function could not be."""
     rnn, x = large()
     output = rnn(x)[0]
     expected = change(output.detach().clone())
     assert torch.equal(change(output), expected)
 
 
-def test_another_default_device_does_not_matter() -> None:
+def test_the_default_device_does_not_matter() -> None:
     rnn, x = large()
     expected = rnn(x)[0]
     with torch.device("meta"):
@@ -221,10 +223,10 @@ def test_any_strides(any_size) -> None:
     assert torch.equal(rnn(x)[0], rnn(x.contiguous())[0])
 
 
-def test_full_size_gives_the_bits_of_the_definition() -> None:
-    """float32, a projection of more than 4 MiB: the states of the loop on the same projection.
+def test_full_size_matches_the_reference_bit_for_bit() -> None:
+    """float32 with a projection of more than 4 MiB: the states equal those of the loop on the same projection.
 
-    D = 1 and no bias: one product per number, which no order of summation can round differently.
+    D = 1 and no bias: each number is one product, so the order of summation cannot matter.
     """
     rnn, x = BMRU(1, 256, bias=False, batch_first=True), torch.randn(1, 2500, 1)
     assert cpu_layer.can_project_and_scan(x, rnn.weight_ih_l0, "auto")
@@ -249,7 +251,7 @@ def test_other_backends_are_not_supported(any_size, backend) -> None:
 
 
 def test_small_projections_are_not_worth_it() -> None:
-    """4 MiB: 4096 rows of 256 numbers in float32."""
+    """The limit is 4 MiB: 4096 rows of 256 numbers in float32."""
     weight = torch.zeros(256, 4)
     assert not cpu_layer.can_project_and_scan(torch.zeros(1, 4096, 4), weight, "auto")
     assert not cpu_layer.can_project_and_scan(torch.zeros(64, 64, 4), weight, "auto")

@@ -1,10 +1,11 @@
-"""Which backend runs, why, and that a backend asked for by name is the one that runs."""
+"""Which backend runs and why; an explicit backend is used, or raises."""
 
 import pytest
 import torch
 
 from multistable import BMRU
-from multistable.ops import BackendError, Choice, bmru_scan, cpu, dispatch, explain, portable
+from multistable.ops import BackendError, Choice, bmru_scan, cpu, dispatch, explain, latch_scan, linear_scan, portable
+from nasty import bmru_inputs
 
 x = torch.zeros(2, 3, 4)
 numba_is_missing = pytest.fixture(
@@ -12,8 +13,8 @@ numba_is_missing = pytest.fixture(
 )
 
 
-def record(monkeypatch, module):
-    """Count the calls of a backend's forward and let them through."""
+def count_calls(monkeypatch, module):
+    """Record the calls of a backend's forward, which still runs."""
     calls, forward = [], module.bmru_forward
 
     def recorded(*args, **kwargs):
@@ -58,19 +59,19 @@ def test_explicit_backend_never_falls_back():
 
 @pytest.mark.usefixtures("numba_is_missing")
 def test_auto_without_numba_runs_portable(monkeypatch):
-    calls = record(monkeypatch, portable)
+    calls = count_calls(monkeypatch, portable)
     bmru_scan(x, x, torch.ones(4))
     assert calls == ["multistable.ops.portable"]
 
 
-def test_explicit_backend_refuses_a_foreign_device():
+def test_explicit_backend_raises_on_a_foreign_device():
     with pytest.raises(BackendError, match="the tensors are on meta"):
         explain(x.to("meta"), backend="cpu")
 
 
 @pytest.mark.parametrize("module", [portable, cpu], ids=lambda m: m.__name__.rpartition(".")[2])
 def test_explicit_backend_is_the_one_that_runs(monkeypatch, module):
-    calls = record(monkeypatch, module)
+    calls = count_calls(monkeypatch, module)
     name = module.__name__.rpartition(".")[2]
     bmru_scan(x, x, torch.ones(4), backend=name)
     BMRU(4, 4, backend=name)(x)
@@ -78,7 +79,7 @@ def test_explicit_backend_is_the_one_that_runs(monkeypatch, module):
 
 
 def test_auto_runs_what_explain_says(monkeypatch):
-    calls = record(monkeypatch, cpu)
+    calls = count_calls(monkeypatch, cpu)
     bmru_scan(x, x, torch.ones(4))
     assert calls == [f"multistable.ops.{explain(x).backend}"]
 
@@ -89,7 +90,7 @@ def test_explain_by_name(name):
         assert str(explain(x, backend=name)).startswith(f"{name}: asked for by name (")
 
 
-def test_explain_refuses_an_unknown_name():
+def test_explain_raises_on_an_unknown_name():
     with pytest.raises(ValueError, match="backend must be 'auto' or one of"):
         explain(x, backend="gpu")
 
@@ -102,3 +103,23 @@ def test_gpus_before_ampere_are_refused_with_a_reason(monkeypatch, capability, r
     reason = dispatch._REFUSALS["triton"](torch.device("cuda"), False)
     dispatch._is_old.cache_clear()
     assert (reason is not None and "8.0" in reason) == refused
+
+
+def test_an_unknown_backend_raises():
+    message = r"backend must be 'auto' or one of .*'portable'.*, got 'cuda'"
+    x = bmru_inputs(torch.float32)
+    with pytest.raises(ValueError, match=message):
+        bmru_scan(**x, backend="cuda")
+    with pytest.raises(ValueError, match=message):
+        latch_scan(x["cand"] > 0, x["beta"], backend="cuda")
+    with pytest.raises(ValueError, match=message):
+        linear_scan(x["cand"], x["beta"], backend="cuda")
+    with pytest.raises(ValueError, match=message):
+        BMRU(3, 5, backend="cuda")
+    with pytest.raises(ValueError, match=r"backend must be 'auto' or one of .*, got \['cpu'\]"):
+        BMRU(3, 5, backend=["cpu"])
+
+
+def test_explain_raises_without_a_tensor():
+    with pytest.raises(TypeError, match="x must be a tensor, got str"):
+        explain("cpu")

@@ -1,4 +1,4 @@
-"""Huge pages are requested where they pay, as the kernel sees it; kept memory is never used twice at a time."""
+"""Huge pages are requested where they pay, according to the kernel; kept memory is never used twice at a time."""
 
 import gc
 import os
@@ -23,8 +23,8 @@ BYTE = torch.empty(1, dtype=torch.uint8)
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 
 
-def advised(x: torch.Tensor) -> bool:
-    """Whether the mapping that holds the middle of ``x`` was advised to use huge pages (``hg`` among its flags)."""
+def uses_huge_pages(x: torch.Tensor) -> bool:
+    """Whether the mapping around the middle of ``x`` was advised to use huge pages (flag ``hg``)."""
     inside, middle = False, x.data_ptr() + x.nbytes // 2
     for line in SMAPS.read_text().splitlines():
         first = line.split()[0]
@@ -39,12 +39,12 @@ def advised(x: torch.Tensor) -> bool:
 @pytest.mark.skipif(sys.platform != "linux" or not SMAPS.exists(), reason="reads Linux's list of mappings")
 @pytest.mark.parametrize(("size", "huge"), [(64 * MIB, True), (256 * MIB, True), (257 * MIB, False)])
 def test_huge_pages_up_to_256_mib(size: int, huge: bool) -> None:
-    assert advised(kept(size)) == huge
+    assert uses_huge_pages(kept(size)) == huge
 
 
 @pytest.fixture
 def idle() -> Iterator[list]:
-    """The idle blocks, at first none."""
+    """The list of idle blocks, emptied first."""
     memory._idle.clear()
     yield memory._idle
     memory._idle.clear()
@@ -62,10 +62,10 @@ def test_memory_is_kept_for_the_next_tensor(idle) -> None:
     del x
     assert len(idle) == 1
     assert kept(15 * MIB).data_ptr() == where
-    assert kept(8 * MIB).data_ptr() == where  # half is enough
+    assert kept(8 * MIB).data_ptr() == where  # half of the block is enough
     other = kept(8 * MIB - 1)
     assert other.data_ptr() != where
-    assert kept(16 * MIB).data_ptr() == where  # 15 MiB and the rest of a huge page
+    assert kept(16 * MIB).data_ptr() == where  # 15 MiB rounded up to whole huge pages
     assert kept(16 * MIB + 1).data_ptr() != where
 
 
@@ -91,7 +91,7 @@ def test_the_smallest_block_that_fits_is_taken(idle) -> None:
     ],
     ids=["part", "detached", "other_dtype", "numpy", "storage", "dlpack", "buffer"],
 )
-def test_memory_in_use_is_not_given_away(idle, hold) -> None:
+def test_memory_in_use_is_not_reused(idle, hold) -> None:
     x = kept(8 * MIB).fill_(1)
     where, held = x.data_ptr(), hold(x)
     del x
@@ -110,7 +110,7 @@ def test_idle_memory_is_bounded_and_the_oldest_goes_first(idle) -> None:
     assert len(idle) == 4
     blocks.pop()
     assert [len(block) for block in idle] == 4 * [60 * MIB]
-    assert oldest() is None  # unmapped: a deleted mmap object has no mapping
+    assert oldest() is None  # the mmap object is deleted, so the memory is unmapped
     del blocks
     assert len(idle) == 4
 
@@ -161,8 +161,8 @@ def test_threads_never_share_memory(idle) -> None:
 
 
 @linux
-def test_storages_that_die_at_odd_moments(idle) -> None:
-    """Freed by garbage collections that come later and later, also inside the functions."""
+def test_storages_freed_at_odd_moments(idle) -> None:
+    """Freed by garbage collections at varying moments, also inside the library's functions."""
     thresholds = gc.get_threshold()
     try:
         for later in range(100):
@@ -186,7 +186,7 @@ def test_storages_that_die_at_odd_moments(idle) -> None:
 
 
 def in_a_process(code: str) -> None:
-    """Run ``code`` in a new process; it prints "done" at the end and nothing else."""
+    """Run ``code`` in a new process, which must print "done" and nothing else."""
     source = Path(memory.__file__).parents[2]
     command = [sys.executable, "-c", textwrap.dedent(code)]
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
@@ -195,8 +195,8 @@ def in_a_process(code: str) -> None:
 
 
 @linux
-def test_a_forked_child_has_memory_of_its_own() -> None:
-    """It does not start with the parent's idle blocks, whose pages it would have to copy."""
+def test_a_forked_child_has_its_own_memory() -> None:
+    """It does not inherit the parent's idle blocks, whose pages it would have to copy."""
     in_a_process("""
         import os
         import torch
@@ -220,8 +220,8 @@ def test_a_forked_child_has_memory_of_its_own() -> None:
 
 
 @linux
-def test_a_program_ends_with_memory_in_use() -> None:
-    """Exit handlers, even those after weakref's finalisers, do not find memory in use among the idle blocks."""
+def test_a_program_can_exit_with_memory_in_use() -> None:
+    """Memory in use is not among the idle blocks in exit handlers, even those that run after weakref's finalisers."""
     in_a_process("""
         import atexit
         atexit.register(lambda: print("done" if len(memory._idle) == 1 else memory._idle))
@@ -235,7 +235,7 @@ def test_a_program_ends_with_memory_in_use() -> None:
 
 
 @linux
-def test_out_of_memory_is_torchs_error() -> None:
+def test_out_of_memory_raises_torchs_error() -> None:
     in_a_process("""
         import resource
         import torch
@@ -243,7 +243,7 @@ def test_out_of_memory_is_torchs_error() -> None:
         x = torch.empty(1, dtype=torch.uint8)
         resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
         try:
-            memory.new_empty(x, (1 << 26,))  # so much would be kept
+            memory.new_empty(x, (1 << 26,))  # memory of this size is kept
         except RuntimeError as error:
             assert "allocate" in str(error)
             print("done")

@@ -1,4 +1,4 @@
-"""The operators as torch sees them: opcheck (schema, fake tensors, autograd, dynamic shapes) and second derivatives."""
+"""The registered operators (``ops/operators.py``): opcheck (schema, fake tensors, autograd, dynamic shapes), modes."""
 
 from typing import ClassVar
 
@@ -60,7 +60,7 @@ def overload(operator, suffix=""):
 
 
 def backward_arguments(operator, arguments):
-    """Cotangents, what the forward saved, its options."""
+    """Cotangents, saved tensors and options of the forward."""
     h, h_last = overload(operator)(*arguments)
     name, (*tensors, reset) = (
         operator.partition("-")[0],
@@ -98,7 +98,7 @@ def test_opcheck_backward_with_one_gradient_absent(operator, backend, absent):
 
 
 @every_fast_backend
-def test_second_derivative_is_refused(backend):
+def test_second_derivative_raises(backend):
     cand, beta, alpha = (leaf(x) for x in bmru_arguments(backend, True)[:3])
     h = ops.bmru_scan(cand, beta, alpha, backend=backend)
     (grad,) = torch.autograd.grad(h.sum(), cand, create_graph=True)
@@ -107,7 +107,7 @@ def test_second_derivative_is_refused(backend):
 
 
 def test_second_derivative_of_the_reference_exists():
-    """One step that holds: dL/dbeta = -alpha D(|cand| - |beta|), and d/dalpha of that."""
+    """One holding step: dL/dbeta = -alpha D(|cand| - |beta|), and its derivative with respect to alpha."""
     cand, beta = torch.full((1, 1, 1), 0.5).double(), torch.full((1, 1, 1), 1.0).double().requires_grad_()
     alpha = torch.full((1,), 1.5).double().requires_grad_()
     h = ops.bmru_scan(cand, beta, alpha, backend="reference")
@@ -118,7 +118,7 @@ def test_second_derivative_of_the_reference_exists():
 
 
 @pytest.mark.parametrize("name", ["bmru_scan", "latch_scan", "linear_scan", "bmru_layer"])
-def test_meta_tensors_give_shapes_without_work(name):
+def test_meta_tensors_give_shapes_without_computing(name):
     arguments = next(a for key, make in OPERATORS.items() if key.startswith(name) for a in [make("auto", True)])
     real = overload(name)(*arguments)
     meta = overload(name)(*(x.to("meta") if isinstance(x, torch.Tensor) else x for x in arguments))
@@ -127,7 +127,7 @@ def test_meta_tensors_give_shapes_without_work(name):
 
 
 class Recording(TorchFunctionMode):
-    """Record the operators that are called."""
+    """Record which operators are called."""
 
     def __init__(self):
         super().__init__()
@@ -138,8 +138,8 @@ class Recording(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_mode_sees_operators_and_the_same_numbers():
-    """Plain calls skip the dispatcher: the numbers and gradients must be those of the operator."""
+def test_a_mode_sees_operators_and_results_are_unchanged():
+    """Plain calls skip the dispatcher: their results and gradients must match the operator's."""
     proj = torch.randn(2, 9, 6, requires_grad=True)
     alpha, weight = torch.rand(3, requires_grad=True), torch.randn(2, 9, 3)
     args = proj, alpha, None, None, 1.0, False, False, "cpu"
@@ -160,7 +160,7 @@ def test_a_mode_sees_operators_and_the_same_numbers():
 
 
 class Subclass(torch.Tensor):
-    """Records the functions it is passed to."""
+    """Record the functions it is passed to."""
 
     seen: ClassVar[list[str]] = []
 

@@ -1,4 +1,4 @@
-"""``torch.func`` over scans and layers: ``grad``, ``vmap``, ``jacrev`` give what autograd and loops give."""
+"""``torch.func`` on scans and layers: ``grad``, ``vmap`` and ``jacrev`` match autograd and loops."""
 
 import pytest
 import torch
@@ -56,10 +56,10 @@ def test_grad_of_scan(name, backend):
 @every_backend
 @every_scan
 def test_per_example_gradients_of_scan(name, backend):
-    """``vmap(grad)``, over tensors with and without a batch."""
+    """``vmap(grad)`` over batched and shared tensors."""
     scan, inputs = SCANS[name]
     names = floats(inputs)
-    shared = [key for key in names if inputs[key].ndim == 1]  # alpha [N], a [N]: one for all
+    shared = [key for key in names if inputs[key].ndim == 1]  # alpha [N] and a [N] are shared
 
     def loss(*tensors):
         alone = {key: x if key in shared else x[None] for key, x in zip(names, tensors, strict=True)}
@@ -76,7 +76,7 @@ def test_per_example_gradients_of_scan(name, backend):
 @every_backend
 @every_scan
 def test_vmap_of_scan(name, backend):
-    """Over the last axis, reset included; the same bits as call by call."""
+    """Over the last axis, including reset; the same bits as separate calls."""
     scan, inputs = SCANS[name]
     stacked = {key: torch.stack([x, x.flip(0)], dim=-1) for key, x in inputs.items()}
     actual = vmap(lambda x: scan(**x, backend=backend), in_dims=-1, out_dims=1)(stacked)
@@ -147,12 +147,12 @@ def test_per_example_gradients_of_memory_units(field):
     for b in range(len(x)):
         expected = torch.autograd.grad(loss(parameters, x[b], reset[b]), list(parameters.values()))
         for name, wanted in zip(parameters, expected, strict=True):
-            # w_c moves no equilibrium: its gradient is rounding, against which there is no relative error
+            # w_c does not move equilibria: its gradient is rounding noise, which has no meaningful relative error
             torch.testing.assert_close(found[name][b], wanted, rtol=1e-12, atol=1e-12, msg=name)
 
 
 def test_ensemble_of_cells():
-    """``vmap`` over weights: three cells at once."""
+    """``vmap`` over the weights of three cells at once."""
     cells = [BMRUCell(3, 5, dtype=torch.float64) for _ in range(3)]
     parameters, _ = torch.func.stack_module_state(cells)
     x, h = torch.randn(4, 3).double(), torch.randn(4, 5).double()
@@ -182,7 +182,7 @@ def test_second_derivatives_exist_in_the_reference_only():
 
 
 @every_backend
-def test_forward_mode_is_refused_not_dropped(backend):
+def test_forward_mode_raises(backend):
     cand, beta, alpha = torch.randn(1, 4, 3), torch.randn(1, 4, 3), torch.ones(3)
     with pytest.raises(NotImplementedError, match=REFUSED):
         jvp(lambda x: bmru_scan(x, beta, alpha, backend=backend), (cand,), (cand,))

@@ -51,7 +51,7 @@ both_ways = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "r
 @every_backend
 @both_ways
 @pytest.mark.parametrize("values", VALUES)
-def test_states_have_the_bits_of_the_loop(backend, reverse, values):
+def test_states_match_the_loop_bit_for_bit(backend, reverse, values):
     for dtype in DTYPES:
         x = layer_inputs(dtype, values)
         with torch.no_grad():
@@ -64,7 +64,7 @@ def test_states_have_the_bits_of_the_loop(backend, reverse, values):
 @both_ways
 @pytest.mark.parametrize("time_major", [False, True], ids=["batch_first", "time_major"])
 @pytest.mark.parametrize("through", [(0,), (1,), (0, 1)], ids=["states", "last", "both"])
-def test_gradients_are_those_of_autograd_through_the_loop(backend, reverse, time_major, through):
+def test_gradients_match_autograd_through_the_loop(backend, reverse, time_major, through):
     x, names = layer_inputs(torch.float64), ["proj", "alpha", "h0"]
     expected = gradients(lambda **args: loop(**args, reverse=reverse), x, names, through)
     found = gradients(scan(backend, time_major, reverse=reverse), x, names, through)
@@ -74,8 +74,8 @@ def test_gradients_are_those_of_autograd_through_the_loop(backend, reverse, time
 
 
 @every_backend
-def test_a_reset_that_is_not_overwritten_teaches_alpha(backend):
-    """Closed thresholds, one mark: of five states the first two are h0, the other three alpha."""
+def test_a_reset_that_is_not_overwritten_gives_alpha_a_gradient(backend):
+    """Nothing is written, and one reset: of five states the first two are h0, the other three alpha."""
     proj = torch.tensor([0.0, 9.0], dtype=torch.float64).expand(1, 5, 2)
     reset = torch.tensor([[False, False, True, False, False]])
     alpha, h0 = torch.tensor([3.0]).double().requires_grad_(), torch.zeros(1, 1).double().requires_grad_()

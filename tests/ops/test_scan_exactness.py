@@ -1,4 +1,7 @@
-"""The promise: loop == parallel == chunks with carried state == single steps, bit for bit, any backend and dtype."""
+"""Latches: loop == parallel == chunks with carried state == single steps, bit for bit, for every backend and dtype.
+
+A property of the recurrences: ``ops/portable.py`` and ``ops/cpu.py`` are compared with ``ops/reference.py``.
+"""
 
 import pytest
 import torch
@@ -27,7 +30,7 @@ cases = st.fixed_dictionaries(
 
 
 def in_chunks(scan, inputs, cuts, **options):
-    """The scan of each chunk starts from the last state of the chunk before. ``inputs`` are [B, T, N] or constant."""
+    """Scan chunk by chunk, each from the last state of the one before. ``inputs`` are [B, T, N] or constant."""
     T = inputs["reset"].shape[1]
     h, chunks = inputs["h0"], []
     for start, end in zip([0, *cuts], [*cuts, T], strict=True):
@@ -39,7 +42,7 @@ def in_chunks(scan, inputs, cuts, **options):
 
 
 def in_steps(inputs):
-    """``bmru_step`` after ``bmru_step``."""
+    """Scan with one ``bmru_step`` per timestep."""
     h, hs = inputs["h0"], []
     for t in range(inputs["cand"].shape[1]):
         h = torch.where(inputs["reset"][:, t, None], torch.zeros_like(h), h)
@@ -48,15 +51,15 @@ def in_steps(inputs):
     return torch.stack(hs, dim=1) if hs else torch.zeros_like(inputs["cand"])
 
 
-def filled(inputs, state_of):
-    """Explicit zeros and marks where h0 and reset are None."""
+def without_none(inputs, state_of):
+    """Replace h0 and reset by explicit zeros where they are None."""
     B, T, N = inputs[state_of].shape
     h0 = inputs[state_of].new_zeros(B, N) if inputs["h0"] is None else inputs["h0"]
     reset = torch.zeros(B, T, dtype=torch.bool) if inputs["reset"] is None else inputs["reset"]
     return inputs | {"h0": h0, "reset": reset}
 
 
-def cuts_of(T):
+def cuts_for(T):
     return sorted({min(cut, T) for cut in (1, 2, T // 2, max(T - 1, 0))})
 
 
@@ -92,7 +95,7 @@ def test_bmru_scan_loop_parallel_chunks_and_steps(backend, dtype, case, cuts):
     inputs = bmru_inputs(dtype, **case)
     expected = bmru_scan(**inputs, backend="reference")
     assert_same_bits(bmru_scan(**inputs, backend=backend), expected, "whole")
-    inputs = filled(inputs, "cand")
+    inputs = without_none(inputs, "cand")
     cuts = sorted(min(cut, expected.shape[1]) for cut in cuts)
     assert_same_bits(in_chunks(bmru_scan, inputs, cuts, backend=backend), expected, f"chunks {cuts}")
     assert_same_bits(in_steps(inputs), expected, "steps")
@@ -104,9 +107,9 @@ def test_bmru_scan_loop_parallel_chunks_and_steps(backend, dtype, case, cuts):
 @every_dtype
 @pytest.mark.parametrize("values", VALUES)
 def test_bmru_scan_chunks_and_steps(backend, dtype, values):
-    inputs = filled(bmru_inputs(dtype, values), "cand")
+    inputs = without_none(bmru_inputs(dtype, values), "cand")
     expected = bmru_scan(**inputs, backend="reference")
-    assert_same_bits(in_chunks(bmru_scan, inputs, cuts_of(17), backend=backend), expected, "chunks")
+    assert_same_bits(in_chunks(bmru_scan, inputs, cuts_for(17), backend=backend), expected, "chunks")
     assert_same_bits(in_steps(inputs), expected, "steps")
     with torch.no_grad():
         assert_same_bits(in_steps(inputs), expected, "steps without gradients")
@@ -138,14 +141,14 @@ def test_latch_scan_loop_parallel_and_chunks(backend, dtype, gate, case, cuts):
     expected = latch_scan(**inputs, backend="reference")
     assert_same_bits(latch_scan(**inputs, backend=backend), expected, "whole")
     cuts = sorted(min(cut, expected.shape[1]) for cut in cuts)
-    chunks = in_chunks(latch_scan, filled(inputs, "value"), cuts, backend=backend)
+    chunks = in_chunks(latch_scan, without_none(inputs, "value"), cuts, backend=backend)
     assert_same_bits(chunks, expected, f"chunks {cuts}")
 
 
 @every_backend
 @every_dtype
-def test_bmru_scan_by_hand(backend, dtype):
-    """One unit, every kind of step, against states worked out on paper."""
+def test_bmru_scan_matches_states_worked_out_by_hand(backend, dtype):
+    """One unit and every kind of step."""
     cand = [0.5, -2.0, 0.5, -1.0, 0.0, -0.0, 0.25, 3.0, 0.1]
     beta = [1.0, -1.0, 1.0, 1.0, 1.0, 0.00, -4.0, 3.0, 1.0]
     reset = [False, False, False, False, True, False, False, False, True]
@@ -173,8 +176,8 @@ def test_bmru_scan_large_enough_for_threads(backend, shape):
 @every_fast_backend
 @pytest.mark.parametrize("axis", [0, 1], ids=["batch", "time"])
 def test_strides_beyond_31_bits(backend, axis, monkeypatch):
-    """Rows 2^29 numbers apart: four of them pass 2^31. Most of the 5 GiB are never touched."""
-    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # else all of them are
+    """Rows are 2^29 numbers apart, so that four of them exceed 2^31. Most of the 5 GiB are never touched."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # it would touch all of them
     inputs = bmru_inputs(torch.float16, shape=(6, 6, 3))
     strides = (1 << 29, 3, 1) if axis == 0 else (3, 1 << 29, 1)
     far = torch.empty(5 * (1 << 29) + 18, dtype=torch.float16).as_strided((6, 6, 3), strides)

@@ -1,4 +1,7 @@
-"""Gradients of the latches: of every input, in every backend, against the reference, the formulas and the paper."""
+"""Gradients of the latches: every input and backend, against the reference, formulas and the paper's equations.
+
+A property of the recurrences: ``ops/portable.py`` and ``ops/cpu.py`` are compared with ``ops/reference.py``.
+"""
 
 from functools import partial
 
@@ -23,7 +26,7 @@ both_floats = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 every_slope = pytest.mark.parametrize("alpha_surr", [0.0, 1.0, 2.5])
 
 
-def doubled(inputs):
+def to_float64(inputs):
     return {k: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for k, x in inputs.items()}
 
 
@@ -32,10 +35,10 @@ def differentiable(inputs, names):
 
 
 def assert_gradients(scan, inputs, names, backend, reference_inputs=None):
-    """Gradients of ``backend`` equal those of the reference in float64 on the same numbers."""
+    """Gradients of ``backend`` match those of the reference in float64 on the same numbers."""
     names = differentiable(inputs, names)
     actual = gradients(partial(scan, backend=backend), inputs, names)
-    expected = gradients(partial(scan, backend="reference"), reference_inputs or doubled(inputs), names)
+    expected = gradients(partial(scan, backend="reference"), reference_inputs or to_float64(inputs), names)
     for name in names:
         assert_close(actual[name], expected[name], f"gradient of {name}")
 
@@ -57,7 +60,7 @@ def test_bmru_scan_gradient_values(backend, values):
 
 @every_fast_backend
 @pytest.mark.parametrize("values", ["huge", "infinite", "infinite_state"])
-def test_bmru_scan_gradient_is_not_finite_in_the_same_places(backend, values):
+def test_bmru_scan_gradient_is_non_finite_in_the_same_places(backend, values):
     inputs = bmru_inputs(torch.float64, values)
     actual = gradients(partial(bmru_scan, backend=backend), inputs, BMRU_ARGUMENTS)
     expected = gradients(partial(bmru_scan, backend="reference"), inputs, BMRU_ARGUMENTS)
@@ -74,7 +77,7 @@ def test_bmru_scan_gradient_shapes(backend, dtype, shape):
 
 @every_fast_backend
 def test_bmru_scan_gradient_without_timesteps(backend):
-    """No step, no influence: zeros. (The last state is h0 then: see test_bmru_layer.py.)"""
+    """Without steps nothing has an influence: zeros. (The last state is h0 then, see test_scan_bmru_layer.py.)"""
     inputs = bmru_inputs(torch.float64, shape=(2, 0, 3))
     for grad in gradients(partial(bmru_scan, backend=backend), inputs, BMRU_ARGUMENTS).values():
         assert (grad == 0).all()
@@ -99,7 +102,7 @@ def test_bmru_scan_gradient_of_half_precision(argument, backend, dtype):
 @every_backend
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_bmru_scan_gradient_of_wide_parameters(backend, dtype):
-    """Autocast: half-precision candidates, float32 alpha and h0, whose gradients are not rounded to half."""
+    """Under autocast, candidates have half precision; gradients of float32 alpha and h0 are not rounded to it."""
     inputs = bmru_inputs(dtype, shape=(3, 37, 5))
     inputs |= {"alpha": inputs["alpha"].float(), "h0": inputs["h0"].float()}
     assert_gradients(bmru_scan, inputs, ["alpha", "h0"], backend)
@@ -107,8 +110,8 @@ def test_bmru_scan_gradient_of_wide_parameters(backend, dtype):
 
 @every_backend
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_bmru_scan_gate_gets_nothing_for_writing_what_is_there(backend, dtype):
-    """``value - h_prev`` is zero, not the rounding of alpha, which must be the same in both."""
+def test_bmru_scan_gate_has_no_gradient_where_a_write_changes_nothing(backend, dtype):
+    """``value - h_prev`` is exactly zero: alpha must be rounded the same way in both."""
     cand, beta = torch.ones(1, 5, 3, dtype=dtype), torch.full((1, 5, 3), 0.5, dtype=dtype, requires_grad=True)
     h = bmru_scan(cand, beta, torch.tensor([1.001, -0.3, 0.7]), backend=backend)
     (grad,) = torch.autograd.grad(h.sum(), beta)
@@ -133,7 +136,7 @@ def test_bmru_scan_gradient_hypothesis(backend, dtype, values, shape, seed, alph
 @every_slope
 @pytest.mark.parametrize("argument", BMRU_ARGUMENTS)
 @pytest.mark.parametrize("values", ["plain", "never_write", "always_write", "tie", "zero_cand", "reset_everywhere"])
-def test_bmru_scan_gradient_is_that_of_the_formulas(argument, backend, alpha_surr, values):
+def test_bmru_scan_gradient_matches_the_formulas(argument, backend, alpha_surr, values):
     inputs = bmru_inputs(torch.float64, values)
     arrays = {name: x.numpy() for name, x in inputs.items()}
     grad_h = weights_like(inputs["cand"]).numpy()
@@ -146,8 +149,8 @@ def test_bmru_scan_gradient_is_that_of_the_formulas(argument, backend, alpha_sur
 @every_backend
 @every_slope
 @pytest.mark.parametrize("argument", BMRU_ARGUMENTS)
-def test_bmru_scan_gradient_is_that_of_the_paper(argument, backend, alpha_surr):
-    """Autograd through the paper's own equations, products and all."""
+def test_bmru_scan_gradient_matches_the_paper(argument, backend, alpha_surr):
+    """Autograd through the paper's own equations, including the products."""
     inputs = bmru_inputs(torch.float64)
     actual = gradients(partial(bmru_scan, alpha_surr=alpha_surr, backend=backend), inputs, [argument])
     expected = gradients(partial(bmru_paper, alpha_surr=alpha_surr), inputs, [argument])
@@ -156,7 +159,7 @@ def test_bmru_scan_gradient_is_that_of_the_paper(argument, backend, alpha_surr):
 
 @every_backend
 def test_bmru_scan_write_gets_a_gradient_where_nothing_is_written(backend):
-    """Two steps of one unit, the second holds: moving its threshold would still change the loss."""
+    """Two steps of one unit, of which the second holds: its threshold still gets a gradient."""
     tensors = [torch.tensor(x, dtype=torch.float64) for x in ([[[2.0], [-0.5]]], [[[1.0], [0.75]]], [1.0])]
     cand, beta, alpha = (x.requires_grad_() for x in tensors)
     h = bmru_scan(cand, beta, alpha, backend=backend)
@@ -185,7 +188,7 @@ def test_bmru_scan_gradient_of_the_absolute_value_at_zero_is_zero(backend, value
 @pytest.mark.parametrize("gate", ["boolean", "float"])
 def test_latch_scan_gradient(argument, backend, dtype, gate):
     if (argument, gate) == ("write", "boolean"):
-        argument = "value"  # a boolean gate takes no gradient; the value's must be there all the same
+        argument = "value"  # a boolean gate has no gradient, but the value must still get one
     assert_gradients(latch_scan, latch_inputs(dtype, shape=(3, 37, 5), gate=gate), [argument], backend)
 
 
@@ -210,7 +213,7 @@ def test_latch_scan_gradient_of_half_precision(argument, backend, dtype):
 
 @every_backend
 @pytest.mark.parametrize("argument", LATCH_ARGUMENTS)
-def test_latch_scan_gradient_is_that_of_the_formulas(argument, backend):
+def test_latch_scan_gradient_matches_the_formulas(argument, backend):
     inputs = latch_inputs(torch.float64, gate="float")
     arrays = {name: x.numpy() for name, x in inputs.items()}
     grad_h = weights_like(inputs["value"]).numpy()

@@ -1,4 +1,4 @@
-"""Work shared among threads (``ops/threads.py``): errors, interrupts, concurrent callers, forked processes."""
+"""Sharing work among threads (``ops/threads.py``): errors, interrupts, concurrent callers, forked processes."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def test_threads_run_at_the_same_time():
 
 
 def test_without_new_threads_the_caller_does_the_work(monkeypatch):
-    """As in an ``atexit`` handler, or when the system allows no more threads."""
+    """As in an ``atexit`` handler, or when the system refuses more threads."""
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
     monkeypatch.setattr(threads, "_pool", lambda: pool)
@@ -63,8 +63,8 @@ def test_an_error_in_another_thread_is_raised():
 
 
 @pytest.fixture(autouse=True)
-def interruptible():
-    """Shells start background jobs with SIGINT ignored."""
+def default_interrupts():
+    """Restore Python's handler: shells start background jobs with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -78,9 +78,9 @@ def fail():
     raise OverflowError("in the calling thread")
 
 
-@pytest.mark.parametrize(("happen", "error"), [(fail, OverflowError), (interrupt, KeyboardInterrupt)])
-def test_an_error_or_interrupt_here_waits_for_the_other_threads(happen, error):
-    """The error propagates, no call is still running after it, and no new item is begun."""
+@pytest.mark.parametrize(("disturb", "error"), [(fail, OverflowError), (interrupt, KeyboardInterrupt)])
+def test_an_error_or_interrupt_in_the_caller_waits_for_the_other_threads(disturb, error):
+    """The error propagates, no call is still running afterwards, and no new item is started."""
     caller, together, begun, ended = threading.get_ident(), threading.Barrier(2, timeout=10), [], []
 
     def work(item):
@@ -88,7 +88,7 @@ def test_an_error_or_interrupt_here_waits_for_the_other_threads(happen, error):
         if item < 2:
             together.wait()
         if threading.get_ident() == caller:
-            happen()
+            disturb()
         time.sleep(0.1)
         ended.append(item)
 
@@ -101,7 +101,7 @@ def test_an_error_or_interrupt_here_waits_for_the_other_threads(happen, error):
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_an_interrupted_scan_returns_nothing(monkeypatch, backward):
-    """Ctrl-C inside a kernel's call raises KeyboardInterrupt instead of returning memory that nobody filled."""
+    """Ctrl-C during a kernel raises KeyboardInterrupt instead of returning unfilled memory."""
     inputs = bmru_inputs(torch.float32, shape=LARGE)
     cand = inputs["cand"].requires_grad_()
     h = bmru_scan(**inputs, backend="cpu")
@@ -114,7 +114,7 @@ def test_an_interrupted_scan_returns_nothing(monkeypatch, backward):
         if threading.get_ident() == caller:
             began.set()
             interrupt()
-        began.wait(10)  # or the other thread might do all of the work
+        began.wait(10)  # otherwise the other thread might do all the work
         kernel(*args)
 
     monkeypatch.setattr(cpu.kernels, name, interrupted)
@@ -136,7 +136,7 @@ def test_bmru_scan_in_two_python_threads_at_once():
 class Scans(Dataset):
     """Each item is a scan on two threads.
 
-    torch's own threads do not survive a fork (OpenMP), so a worker uses one, as DataLoader arranges. Only the backend
+    torch's own threads (OpenMP) do not survive a fork, so a worker uses one, as DataLoader sets it. Only the backend
     sees two.
     """
 
@@ -148,13 +148,13 @@ class Scans(Dataset):
 
     def __getitem__(self, i):
         torch.set_num_threads(1)
-        torch.get_num_threads = lambda: 2  # in this process, which ends soon
+        torch.get_num_threads = lambda: 2  # only in this short-lived process
         return bmru_scan(**self.inputs[i], backend="cpu")
 
 
 @pytest.fixture
 def used_pool(two_threads):
-    """Start the pool's threads: a forked child has the pool without them."""
+    """Start the pool's threads: a forked child inherits the pool without them."""
     bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
     assert threads._pool.cache_info().currsize == 1
 
@@ -178,7 +178,7 @@ def test_bmru_scan_in_a_forked_child(used_pool):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
-    if pid == 0:  # no assertion, no cleanup: the child must not run the parent's pytest
+    if pid == 0:  # no assertions and no cleanup: the child must not run the parent's pytest
         try:
             signal.alarm(30)
             right = torch.equal(scans[0], expected)

@@ -1,4 +1,4 @@
-"""The command line: its help, its defaults, and what it says when something is wrong."""
+"""The command line: help, defaults, and error messages."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def without(package: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def commands(command: Any, *words: str) -> dict[tuple[str, ...], Any]:
-    """Every command by its words, such as ``("data", "pathfinder")``."""
+    """Every command by name, such as ``("data", "pathfinder")``."""
     if not hasattr(command, "commands"):
         return {words: command}
     return {k: v for name, part in command.commands.items() for k, v in commands(part, *words, name).items()}
@@ -69,7 +69,7 @@ def test_info_names_the_backend_and_the_reason() -> None:
     assert result.stdout.count("compiled loops") == 1  # one row per device: no backend depends on the dtype
 
 
-def test_info_says_how_to_get_the_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_says_how_to_install_the_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multistable.ops.dispatch._installed", lambda name: False)
     assert "'multistable[cpu]'" in call("info").output
 
@@ -82,7 +82,7 @@ def test_info_says_how_to_get_the_compiled_loops(monkeypatch: pytest.MonkeyPatch
         ("bench --out .", "--out must be a file, but . is a folder"),
     ],
 )
-def test_an_impossible_path_is_refused_before_the_work(
+def test_an_impossible_path_is_rejected_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -91,7 +91,7 @@ def test_an_impossible_path_is_refused_before_the_work(
     assert (result.exit_code, result.output) == (1, f"error: {message}\n")
 
 
-def test_bench_refuses_an_unknown_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_rejects_an_unknown_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = call("bench", "--device", "tpu")
     assert result.exit_code == 2
@@ -100,7 +100,7 @@ def test_bench_refuses_an_unknown_device(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_bench_on_a_gpu_needs_few_packages() -> None:
-    """Beside torch and Triton a GPU machine needs typer and rich only."""
+    """Besides torch and Triton, a GPU machine needs only typer and rich."""
     blocked = dict.fromkeys(("matplotlib", "numba", "PIL", "safetensors", "accelerate"))
     modules = "bench.cuda", "bench.report", "cli", "training.optim", "training.processes", "training.step"
     imports = "".join(f"import multistable_experiments.{module}\n" for module in modules)
@@ -116,7 +116,7 @@ def test_a_missing_package_is_reported_in_one_line(words: str) -> None:
     assert line.startswith("error: matplotlib is not installed: run `pip install ./experiments`")
 
 
-def test_default_folder_is_that_of_a_clone_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_folder_is_in_the_clone_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert default_folder("results") == Path("results")
     (tmp_path / "experiments" / "results").mkdir(parents=True)

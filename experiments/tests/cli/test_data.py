@@ -1,4 +1,4 @@
-"""``multistable data pathfinder``: writes images where training looks for them, reports mistakes."""
+"""``multistable data pathfinder`` writes images where training looks for them, and reports mistakes."""
 
 import pytest
 from typer.testing import CliRunner
@@ -9,7 +9,7 @@ from small_data import forget_pathfinder
 
 
 @pytest.fixture(autouse=True)
-def forget():
+def clear_cache():
     forget_pathfinder()
 
 

@@ -1,4 +1,4 @@
-"""``multistable train``: options reach the run, a table is printed, mistakes are reported in one line."""
+"""``multistable train``: options reach the run, a table is printed, and mistakes are reported in one line."""
 
 import json
 
@@ -18,7 +18,7 @@ def call(*words):
     return CliRunner().invoke(app, ["train", *map(str, words)], env={"COLUMNS": "120"})
 
 
-def the_result(out):
+def only_result(out):
     [path] = out.glob("*/result.json")
     return json.loads(path.read_text())
 
@@ -27,7 +27,7 @@ def test_smoke_prints_a_table_and_writes_a_result(tmp_path):
     options = ["copy-first", "--scale", "smoke", "--out", tmp_path, "--device", "cpu", "--longer", "30,60"]
     done = call(*options)
     assert done.exit_code == 0, done.output
-    result = the_result(tmp_path)
+    result = only_result(tmp_path)
     for word in ("copy-first", "validation mse", "test mse", "best on validation", "60 timesteps", str(tmp_path)):
         assert word in done.output.replace("\n", "")
     assert f"{result['metrics']['last']['test_mse']:.5f}" in done.output
@@ -39,7 +39,7 @@ def test_options_reach_the_run(tmp_path):
     words += " --learning-rate 0.01 --decay usual --length 5 --noise 0.5 --dropout 0.1 --precision bfloat16"
     done = call(*words.split(), "--device", "cpu", "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    run = the_result(tmp_path)["run"]
+    run = only_result(tmp_path)["run"]
     model, task = run["model"], run["task"]
     assert (model["cells"], model["d_model"], model["d_state"], model["dropout"]) == (["lru", "bmru"], 8, 6, 0.1)
     assert (task["name"], task["length"], task["noise"]) == ("copy-first", 5, 0.5)
@@ -83,18 +83,18 @@ def test_blocks_must_be_positive(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_trains_on_the_release_of_pathfinder(tmp_path, monkeypatch):
+def test_trains_on_the_pathfinder_release(tmp_path, monkeypatch):
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     forget_pathfinder()
     write_release("intermediate", 60)
     words = "pathfinder --scale smoke --level intermediate --source release --rule s4 --images 60 --batch-size 8"
     done = call(*words.split(), "--epochs", 1, "--out", tmp_path / "runs", "--device", "cpu")
     assert done.exit_code == 0, done.output
-    task = the_result(tmp_path / "runs")["run"]["task"]
+    task = only_result(tmp_path / "runs")["run"]["task"]
     assert (task["source"], task["rule"], task["images"]) == ("release", "s4", 60)
 
 
-def test_missing_data_are_reported_in_one_line(tmp_path, monkeypatch):
+def test_missing_data_is_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     forget_pathfinder()
     done = call("pathfinder", "--scale", "smoke", "--out", tmp_path / "runs", "--device", "cpu")
@@ -104,7 +104,7 @@ def test_missing_data_are_reported_in_one_line(tmp_path, monkeypatch):
     assert "easy32.npz does not exist: write it with `multistable data pathfinder" in line
 
 
-def test_a_damaged_result_is_named(tmp_path):
+def test_a_damaged_result_is_reported(tmp_path):
     words = ("hold-bit", "--scale", "smoke", "--out", tmp_path, "--device", "cpu")
     assert call(*words).exit_code == 0
     [path] = tmp_path.glob("*/result.json")

@@ -1,4 +1,4 @@
-"""The report: one page with all figures, claims and runs, that needs nothing else."""
+"""The report: one self-contained page with all figures, claims and runs."""
 
 import re
 from dataclasses import replace
@@ -12,18 +12,18 @@ from html_page import assert_self_contained
 from multistable_experiments.page import style
 from multistable_experiments.page.pictures import VARIABLES
 from multistable_experiments.paper import report, store
-from multistable_experiments.paper.claims import measure
+from multistable_experiments.paper.claims import CLAIMS, measure_all, read_theory
 from multistable_experiments.paper.figures import FIGURES
 from paper_records import RESULTS, records, save
 
 FAILED = "lru-T300-seed1"
 FAST = {name: figure for name, figure in FIGURES.items() if name != "stationary_memory"}
-"""Without the figure that trains its models."""
+"""All figures but the one that trains its own models."""
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page of two seeds of copy-first, one run of which failed."""
+    """The page for two seeds of copy-first, one run of which failed."""
     found = [
         replace(r, metrics={}, failure="the loss became NaN in epoch 3 (<rate> too high)") if r.name == FAILED else r
         for r in records([0, 1], ["copy-first"])
@@ -31,10 +31,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     found = store.load(save(tmp_path_factory.mktemp("results"), found))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "FIGURES", FAST)
-        return report.make(found, measure(found, RESULTS), "paper")
+        return report.make(found, measure_all(found, RESULTS, ("tuned",)), "full")
 
 
-def test_page_needs_nothing_else_and_is_well_formed(page: str) -> None:
+def test_page_is_self_contained_and_well_formed(page: str) -> None:
     assert_self_contained(page)
     assert page.startswith("<!doctype html>")
 
@@ -42,15 +42,17 @@ def test_page_needs_nothing_else_and_is_well_formed(page: str) -> None:
 def test_page_has_every_figure_and_every_claim(page: str) -> None:
     assert page.count("<svg") == len(FAST)
     for figure in FAST.values():
-        assert text(figure.caption) in page
-    for claim, finding in measure([], RESULTS).items():
-        assert text(claim.sentence) in page
-        assert claim.trained or text(finding.measured) in page
+        assert escaped(figure.caption) in page
+    for claim in CLAIMS:
+        assert escaped(claim.sentence) in page
+    for claim, finding in read_theory(RESULTS).items():
+        assert escaped(claim.sentence) in page
+        assert escaped(finding.measured) in page
     assert "two for |x| up to 0.90" in page
 
 
-def text(words: str) -> str:
-    """As jinja2 escapes it."""
+def escaped(words: str) -> str:
+    """Escaped as in the page."""
     return escape(words).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
 
 
@@ -65,17 +67,17 @@ def test_page_counts_verdicts(page: str) -> None:
 
 
 def test_page_lists_runs_failures_and_what_is_missing(page: str) -> None:
-    rows = re.findall(r"<tr><td>copy-first</td><td>([\w-]+)</td><td>(\d)</td><td>(\d+)</td>", page)
+    rows = re.findall(r"<tr><td>tuned</td><td>copy-first</td><td>([\w-]+)</td><td>(\d)</td><td>(\d+)</td>", page)
     assert ("bmru-T100", "0", "100") in rows
     assert len(rows) == 12
     assert "12 runs, 0.04 hours of training in all, on a GPU." in page
     assert "the loss became NaN in epoch 3 (&lt;rate&gt; too high)" in page
     assert "0123456789ab</td>" in page
-    assert "337 of 345 planned runs are missing" in page  # the four of T = 100 lack tests at greater lengths
+    assert "337 of 345 planned runs are missing" in page  # the four runs at T = 100 lack tests at greater lengths
     assert "<td>bmru-3-blocks-black</td><td>0, 1, 2, 3, 4</td>" in page
 
 
-def test_a_run_says_at_which_commits_it_was_computed() -> None:
+def test_a_run_lists_the_commits_at_which_it_was_computed() -> None:
     [record] = (r for r in records([0], ["copy-first"]) if r.configuration == "bmru-T100")
     resumed = replace(record, machine=record.machine | {"earlier_commits": ["fedcba9876543210", None]})
     assert report.commits(record) == "0123456789ab"
@@ -84,7 +86,7 @@ def test_a_run_says_at_which_commits_it_was_computed() -> None:
     assert report.commits(resumed) == "0123456789ab, begun at fedcba987654, unknown"
 
 
-def test_colours_are_the_pages_variables(page: str) -> None:
+def test_colours_are_variables_of_the_page(page: str) -> None:
     pictures = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
     for colour in ("#0072b2", "#1f5fa8", "#000000"):
         assert colour not in pictures
@@ -96,7 +98,7 @@ def test_every_colour_is_defined_for_light_and_dark() -> None:
         assert len(re.findall(rf"--{variable}:", styles)) == 2, variable
 
 
-def test_write_refuses_a_folder_before_it_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_rejects_a_folder_before_drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "make", lambda *_: pytest.fail("drawn"))
     with pytest.raises(ValueError, match=r"--out must be a file, but .* is a folder"):
         report.write([], tmp_path / "none", tmp_path)
@@ -105,12 +107,12 @@ def test_write_refuses_a_folder_before_it_draws(tmp_path: Path, monkeypatch: pyt
         report.write([], tmp_path / "none", tmp_path / "file" / "report.html")
 
 
-def test_write_makes_the_page_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_makes_a_page_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "FIGURES", {name: FIGURES[name] for name in ("surrogates", "copy-first")})
     told: list[str] = []
     path = report.write([], tmp_path / "none", tmp_path / "new" / "report.html", tell=told.append)
     page = path.read_text()
     assert_self_contained(page)
     assert "No run yet" in page
-    assert '<li class="not-measured"><b>27</b>not measured</li>' in page
+    assert '<li class="not-measured"><b>54</b>not measured</li>' in page
     assert told == ["figure surrogates", "figure copy-first"]

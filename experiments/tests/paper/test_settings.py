@@ -1,4 +1,4 @@
-"""``--scale paper`` is the paper: each row of its tables of training parameters, by name."""
+"""``--scale full`` matches each row of the paper's tables of training parameters, by name."""
 
 import math
 
@@ -15,10 +15,10 @@ from multistable_experiments.tasks.pathfinder.task import split_rows as paper_sp
 
 
 def paper_run(task, cells=("bmru", "bmru"), **settings):
-    return make_run(adjust(preset(task, "paper"), {}, settings, None), cells)
+    return make_run(adjust(preset(task, "full"), {}, settings, None), cells)
 
 
-def rates(run):
+def learning_rates(run):
     """The learning rate at the start, after the warm-up, halfway through the rest, and at the end."""
     return [round(run.schedule.rate(epoch, run.epochs), 9) for epoch in (0, 10, 55, 100)]
 
@@ -28,20 +28,20 @@ def fully_connected(run):
 
 
 def activations(run):
-    """Each block ends in a linear map to twice the model dimension, which a gated linear unit needs."""
+    """Whether each block ends in a linear map to twice the model dimension, as a gated linear unit needs."""
     H = run.model.d_model
     return [(block.glu.in_features, block.glu.out_features) == (H, 2 * H) for block in build_model(run.model).blocks]
 
 
 def positions(run):
-    """Dimensions of the encoding that each block's cell reads beside its input."""
+    """Dimensions of the encoding that each block's layer reads besides its input."""
     return [block.cell.input_size - run.model.d_model for block in build_model(run.model).blocks]
 
 
 COMMON = {
     "Train / valid ratio": (lambda run: split_sizes(run.task.train_samples), (54_000, 6_000)),
     "Epochs": (lambda run: run.epochs, 100),
-    "Learning rate": (rates, [1e-4, 1e-3, 5.05e-4, 1e-5]),
+    "Learning rate": (learning_rates, [1e-4, 1e-3, 5.05e-4, 1e-5]),
     "Learning rate: 10 first epochs": (lambda run: run.schedule.warmup_epochs, 10),
     "Weight decay": (lambda run: (run.decay.bmru, run.decay.other), (0.0001, 0.05)),
     "Number of recurrent blocks": (lambda run: len(run.model.cells), 2),
@@ -83,9 +83,9 @@ def test_row(table, task, row):
 
 
 def planned(figure):
-    """The runs behind a figure, without the variants that the paper does not have."""
+    """The runs behind a figure, without the variants that are not in the paper."""
     variants = ("decay", "variance", "no-positions", "untuned", "lru-2-blocks-positions", "10-epochs")
-    return [e.run for e in EXPERIMENTS[figure]("paper", 0) if not e.configuration.endswith(variants)]
+    return [e.run for e in EXPERIMENTS[figure]("full", 0, "tuned") if not e.configuration.endswith(variants)]
 
 
 PATHFINDER_ROWS = {
@@ -99,9 +99,12 @@ PATHFINDER_ROWS = {
 VARIED = ("Number of recurrent blocks", "State dim", "Activation between blocks")
 
 
-@pytest.mark.parametrize("figure", EXPERIMENTS)
-def test_runs_of_a_figure_have_the_rows_of_its_table(figure):
-    """Not only what ``multistable train`` starts from: all rows that do not vary within a figure."""
+FIGURES = ("copy-first", "generalisation", "permuted-mnist", "pathfinder")
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_runs_of_a_figure_match_its_table(figure):
+    """Not only the defaults of ``multistable train``: all rows that do not vary within a figure."""
     rows = COMMON | PATHFINDER_ROWS if figure == "pathfinder" else COMMON
     chosen = {row: test for row, test in rows.items() if row not in VARIED or test is PATHFINDER_ROWS.get(row)}
     for run in planned(figure):
@@ -111,7 +114,7 @@ def test_runs_of_a_figure_have_the_rows_of_its_table(figure):
 
 
 def test_values_that_vary_within_a_figure():
-    """Sequence lengths, black pixels, depths and widths of the tables; every combination once."""
+    """Sequence lengths, black pixels, depths and widths of the tables, each combination once."""
     assert {(r.model.cells, r.task.length) for r in planned("copy-first")} == {
         ((cell, cell), T) for cell in ("bmru", "lru") for T in (100, 300)
     }
@@ -121,7 +124,7 @@ def test_values_that_vary_within_a_figure():
     assert {(r.task.level, r.model.cells, r.model.d_state) for r in planned("pathfinder")} == {
         (level, ("bmru",) * n, N) for level in ("hard", "easy") for n in (1, 2, 3) for N in (128, 256, 512, 1024)
     }
-    assert [len(planned(figure)) for figure in EXPERIMENTS] == [4, 2, 12, 24]
+    assert [len(planned(figure)) for figure in FIGURES] == [4, 2, 12, 24]
 
 
 def test_row_pixel_normalization():
@@ -131,7 +134,7 @@ def test_row_pixel_normalization():
 
 
 def test_row_positional_encoding_only_for_bmru():
-    """tab:seqmnist_params: 16 dim, only for BMRU; in a hybrid only its BMRU part reads them."""
+    """tab:seqmnist_params: 16 dim, only for BMRU; in a hybrid only the BMRU part reads it."""
     run = paper_run("mnist", ("bmru", "lru", "hybrid"))
     assert positions(run) == [16, 0, 16]
     hybrid = build_model(run.model).blocks[2].cell
@@ -155,12 +158,12 @@ def test_other_values_of_the_tables_can_be_reached():
 
 
 @pytest.mark.parametrize(("cells", "beta_bias"), [(("bmru",), 8.0), (("lru", "hybrid"), 8.0), (("lru", "gru"), 0.0)])
-def test_thresholds_start_high_where_there_are_some(cells, beta_bias):
-    """Copy-first-input, docs/log.md; a run without thresholds has the same hash whatever the preset says."""
+def test_models_with_thresholds_start_with_high_ones(cells, beta_bias):
+    """On copy-first-input (docs/log.md). The hash of a run without thresholds does not depend on the preset."""
     assert paper_run("copy-first", cells).model.beta_bias == beta_bias
 
 
 def test_simple_benchmark_has_one_unit():
     """Caption of fig:stationary_memory: one layer of one unit."""
-    run = make_run(preset("hold-bit", "paper"), ("bmru",))
+    run = make_run(preset("hold-bit", "full"), ("bmru",))
     assert (len(run.model.cells), run.model.d_state) == (1, 1)

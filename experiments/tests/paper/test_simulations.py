@@ -6,13 +6,14 @@ from multistable_experiments.paper import simulations
 
 
 def test_one_unit_holds_a_bit_for_a_million_steps():
-    data = simulations.hold_one_bit((10, 100, 1000, 1_000_000))
+    data = simulations.hold_one_bit((50, 100, 1000, 1_000_000))
     bmru, lru = data.errors["BMRU"], data.errors["LRU"]
-    assert len(set(bmru)) == 1  # the same to the last bit
+    assert len(set(bmru)) == 1  # equal bit for bit
     assert bmru[0] < 1e-3
     assert lru[0] < 0.05
     assert lru[0] < lru[1] < lru[2]
     assert lru[-1] > 0.5
+    assert data.learned == {"BMRU": 4, "LRU": 10}
     assert data.states["BMRU"].shape == data.states["LRU"].shape == (2, 200)
     assert (data.states["BMRU"] == data.states["BMRU"][:, :1]).all()
 

@@ -1,4 +1,4 @@
-"""Stored results: they round-trip, files are small, damage is named."""
+"""Stored results: round trip, small files, and errors for damage."""
 
 import json
 import os
@@ -19,7 +19,7 @@ TESTS = [
 
 
 def result(epochs=100, best=64):
-    """What train_run returns, in the shape that matters."""
+    """The parts of a result of ``train_run`` that matter here."""
     history = [
         {"epoch": n, "train_loss": 1 / n, "train_mse": 1 / n, "valid_loss": 2 / n, "valid_mse": 2 / n, "rate": 1e-3,
          "seconds": n / 3, "timesteps_per_second": 1000 + n}
@@ -31,22 +31,22 @@ def result(epochs=100, best=64):
 
 
 def record(**changes):
-    return replace(store.summarise(Experiment("bmru-T8", RUN), "paper", result(), TESTS), **changes)
+    return replace(store.summarise(Experiment("bmru-T8", RUN), "full", result(), TESTS), **changes)
 
 
-@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize("scale", ["full", "small"])
 def test_records_round_trip(tmp_path, scale):
     kept = record(scale=scale)
     path = store.write(tmp_path, kept)
-    folder = tmp_path if scale == "paper" else tmp_path / "small"
-    assert path == folder / "copy-first" / "bmru-T8-seed0.json"
+    folder = tmp_path if scale == "full" else tmp_path / "small"
+    assert path == folder / "tuned" / "copy-first" / "bmru-T8-seed0.json"
     assert store.read(path) == kept
     assert store.load(tmp_path, scale) == [kept]
     assert store.load(tmp_path, "smoke") == []
     assert json.loads(path.read_text())["id"] == RUN.id
 
 
-def test_files_are_small_and_numbers_of_metrics_exact(tmp_path):
+def test_files_are_small_and_metrics_exact(tmp_path):
     path = store.write(tmp_path, record())
     assert path.stat().st_size < 4_000
     assert store.read(path).metrics["best"]["test_mse"] == 1.23456789e-3
@@ -54,27 +54,27 @@ def test_files_are_small_and_numbers_of_metrics_exact(tmp_path):
 
 def test_histories_are_thinned_but_keep_the_best_and_the_last_epoch():
     history = record().history
-    assert list(history) == ["epoch", "train_loss", "valid_loss"], "the metric is the loss here"
+    assert list(history) == ["epoch", "train_loss", "valid_loss"], "here the metric is the loss"
     assert {1, 64, 100} <= set(history["epoch"])
     assert history["epoch"] == sorted(set(history["epoch"]))
     assert len(history["epoch"]) <= 52
     at = history["epoch"].index(64)
     assert (history["train_loss"][at], history["valid_loss"][at]) == (0.01562, 0.03125)
-    assert store.summarise(Experiment("a", RUN), "paper", result(50, 7), []).history["epoch"] == list(range(1, 51))
+    assert store.summarise(Experiment("a", RUN), "full", result(50, 7), []).history["epoch"] == list(range(1, 51))
 
 
 def test_a_metric_that_is_not_the_loss_is_kept():
     values = result()
     for epoch in values["history"]:
         epoch["valid_mse"] = 0.25
-    history = store.summarise(Experiment("a", RUN), "paper", values, []).history
+    history = store.summarise(Experiment("a", RUN), "full", values, []).history
     assert set(history["valid_mse"]) == {0.25}
 
 
 def test_one_slow_epoch_does_not_change_the_speed():
     values = result()
     values["history"][0]["timesteps_per_second"] = 1
-    assert store.summarise(Experiment("a", RUN), "paper", values, []).timesteps_per_second == 1050.5
+    assert store.summarise(Experiment("a", RUN), "full", values, []).timesteps_per_second == 1050.5
 
 
 def test_a_record_knows_what_is_missing():
@@ -102,7 +102,7 @@ def test_a_record_knows_what_is_missing():
         (lambda text: text.replace('"d_state": 8', '"d_state": 9'), "is corrupt or was edited"),
     ],
 )
-def test_damage_is_named(tmp_path, spoil, message):
+def test_damage_raises(tmp_path, spoil, message):
     path = store.write(tmp_path, record())
     path.write_text(spoil(path.read_text()))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}.*; remove it, and `multistable reproduce`"):
@@ -124,8 +124,8 @@ def test_damage_is_named(tmp_path, spoil, message):
         (lambda values: values | {"run": values["run"] | {"speed": 1}}, "is not a result: .*speed"),
     ],
 )
-def test_results_of_another_version_are_named(tmp_path, change, message):
-    """The file is intact, but holds something else than a record of today."""
+def test_results_of_another_version_raise(tmp_path, change, message):
+    """The file is intact, but does not hold a current record."""
     path = store.write(tmp_path, record())
     write_json(path, change(read_json(path)))
     with pytest.raises(ValueError, match=f"bmru-T8-seed0.json {message}.*; remove it, and `multistable reproduce`"):
@@ -133,7 +133,7 @@ def test_results_of_another_version_are_named(tmp_path, change, message):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_results_are_not_taken_for_missing(tmp_path):
+def test_unreadable_results_raise_and_are_not_missing(tmp_path):
     path = store.write(tmp_path, record())
     path.parent.chmod(0)
     with pytest.raises(PermissionError, match="copy-first"):
@@ -141,7 +141,7 @@ def test_unreadable_results_are_not_taken_for_missing(tmp_path):
     path.parent.chmod(0o700)
 
 
-def test_a_second_file_of_an_experiment_is_refused(tmp_path):
+def test_a_second_file_of_an_experiment_raises(tmp_path):
     path = store.write(tmp_path, record())
     copy = path.with_name("bmru-T8-seed0 (copy).json")
     copy.write_bytes(path.read_bytes())
@@ -149,19 +149,19 @@ def test_a_second_file_of_an_experiment_is_refused(tmp_path):
         store.load(tmp_path)
 
 
-def test_a_result_in_the_folder_of_another_scale_is_refused(tmp_path):
+def test_a_result_in_the_folder_of_another_scale_raises(tmp_path):
     path = store.write(tmp_path, record(scale="small"))
-    (tmp_path / "copy-first").mkdir()
-    path.rename(tmp_path / "copy-first" / path.name)
+    (tmp_path / "tuned" / "copy-first").mkdir(parents=True)
+    path.rename(tmp_path / "tuned" / "copy-first" / path.name)
     with pytest.raises(ValueError, match=r"holds the result of .*small"):
         store.load(tmp_path)
 
 
 def test_results_of_other_settings_are_outdated():
-    now, *_ = plan(["copy-first"], "paper", [7])
+    now, *_ = plan(["copy-first"], "full", [7], ("tuned",))
     current = record(configuration=now.configuration, run=now.run)
     old = replace(current, run=replace(now.run, batch_size=now.run.batch_size // 2))
     unknown = record(configuration="of-somebody-else")
     assert store.outdated([current, unknown]) == []
     assert store.outdated([current, old, unknown]) == [old]
-    assert store.outdated([current], "small") == [current], "each scale has settings of its own"
+    assert store.outdated([current], "small") == [current], "each scale has its own settings"

@@ -1,4 +1,4 @@
-"""Counts of what noise overwrote, in a model whose units are known and against single steps."""
+"""Counts of values overwritten by noise, in a model with known units and against single steps."""
 
 import pytest
 import torch
@@ -13,12 +13,15 @@ THRESHOLD = 3.5
 
 
 def known_units():
-    """Candidates are r. Unit 0 writes at the flag, 1 always, 2 at the flag and where |r| > 3.5, 3 never; 4 at the flag
-    if |r| > 2, and where |r| > 3.5."""
+    """A model whose candidates are r.
+
+    Unit 0 writes at the flag; 1 always; 2 at the flag and where |r| > 3.5; 3 never; 4 at the flag if |r| > 2, and where
+    |r| > 3.5.
+    """
     run = copy_first_run(length=10, d_model=2, d_state=5)
     model = build_model(run.model).eval()
     cell = model.blocks[0].cell
-    model.blocks[0].norm.eps = 0  # thresholds are exact
+    model.blocks[0].norm.eps = 0  # makes the thresholds exact
     with torch.no_grad():
         model.encoder.weight.copy_(torch.eye(2))
         model.encoder.bias.zero_()
@@ -39,8 +42,10 @@ def test_units_that_keep_values_or_zeros():
 
 @pytest.mark.parametrize("length", [1, 2, 10, 2500])
 def test_overwrites_are_counted(length):
-    """Unit 2 loses its value where the last |r| > 3.5 has another sign than the first r; 4 too, if it has got one, and
-    its zero at any |r| > 3.5."""
+    """Unit 2 loses its value where the last |r| > 3.5 and the first r differ in sign.
+
+    So does unit 4 if it has a value; its zero is lost at any |r| > 3.5.
+    """
     run, model = known_units()
     found = measure(run, model, TestAt(length, 1.0, 300))
     _, pieces = CopyFirst().stream(length, 300, run.seed)
@@ -57,7 +62,7 @@ def test_overwrites_are_counted(length):
     assert (found["length"], found["noise"], found["samples"]) == (length, 1.0, 300)
 
 
-def test_little_noise_overwrites_nothing():
+def test_weak_noise_overwrites_nothing():
     run, model = known_units()
     found = measure(run, model, TestAt(2500, 0.1, 50))
     assert (found["stored"], found["overwritten"], found["intact"]) == (4, 0, 50)
@@ -66,7 +71,7 @@ def test_little_noise_overwrites_nothing():
 
 @pytest.mark.parametrize("T", [1, 2, 30])
 @pytest.mark.parametrize("cells", [("bmru", "bmru"), ("hybrid", "lru"), ("lru",)])
-def test_errors_and_states_equal_those_of_single_steps(cells, T):
+def test_errors_and_states_match_single_steps(cells, T):
     run = copy_first_run(cells, length=6, d_model=8, d_state=8)
     model = build_model(run.model).eval()
     found = measure(run, model, TestAt(T, 0.5, 40))
@@ -104,7 +109,7 @@ def test_errors_and_states_equal_those_of_single_steps(cells, T):
     assert found["restored"] == pytest.approx(float((output[:, 0] - target).square().mean()), rel=1e-5)
 
 
-def test_other_tasks_are_refused():
+def test_other_tasks_raise():
     run = hold_bit_run()
     with pytest.raises(ValueError, match=r"run\.task must be copy-first, .* got hold-bit"):
         measure(run, build_model(run.model), TestAt(10, 1.0, 5))

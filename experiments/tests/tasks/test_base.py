@@ -31,7 +31,7 @@ def test_task_survives_json(task):
 
 @pytest.mark.parametrize("task", STREAMED, ids=lambda task: task.name)
 @pytest.mark.parametrize("length", [1, 1000, 1001, 10_500])
-def test_streams_have_all_timesteps_and_one_beginning(task, length):
+def test_streams_have_all_timesteps_and_start_once(task, length):
     assert isinstance(task, Streamed)
     target, chunks = task.stream(length, samples=4, seed=0)
     chunks = list(chunks)

@@ -10,8 +10,8 @@ from multistable_experiments.tasks import CopyFirst
 SPLITS = ("train", "valid", "test")
 
 
-def test_inputs_are_those_of_the_paper():
-    """r_1 from N(0, 1), later ones from N(0, noise^2), a flag at the first timestep only, target r_1."""
+def test_inputs_match_the_paper():
+    """r_1 is from N(0, 1), later r_t from N(0, noise^2); only the first timestep has a flag; the target is r_1."""
     task = CopyFirst(length=50, noise=0.1, train_samples=4000)
     samples = task.samples("train", seed=0)
     r, flag = task.inputs(samples.stored).unbind(-1)
@@ -54,6 +54,6 @@ def test_streams_differ_with_length_seed_and_size():
         ({"noise": math.inf}, "noise must be a finite standard deviation >= 0, got inf"),
     ],
 )
-def test_wrong_numbers_are_refused(values, message):
+def test_bad_numbers_raise(values, message):
     with pytest.raises(ValueError, match=message):
         CopyFirst(**values)

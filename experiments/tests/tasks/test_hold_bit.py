@@ -16,6 +16,6 @@ def test_inputs_are_the_bit_then_zeros():
     assert task.samples("test", seed=0).target.tolist() == [1, -1]
 
 
-def test_too_few_samples_are_refused():
+def test_too_few_samples_raise():
     with pytest.raises(ValueError, match="train_samples must be an integer of at least 2, got 1"):
         HoldBit(train_samples=1)

@@ -1,4 +1,4 @@
-"""MNIST: files plain and gzipped, damage is named, downloads are checked, pixels become the paper's inputs."""
+"""MNIST: plain and gzipped files, errors for damage, checked downloads, and the paper's inputs."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ NAME = "t10k-images-idx3-ubyte"
 
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
-    """A data folder with 40 training and 10 test images, and checksums to match."""
+    """A data folder with 40 training and 10 test images and matching checksums."""
     monkeypatch.setattr(mnist, "FILES", write_mnist(tmp_path))
     monkeypatch.setattr(mnist, "MIRRORS", ())
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
@@ -49,7 +49,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
-def test_damaged_file_is_named(small_mnist, kind, packed):
+def test_damaged_file_raises(small_mnist, kind, packed):
     path = small_mnist / "mnist" / f"{NAME}.gz"
     content = DAMAGE[kind](gzip.decompress(path.read_bytes()))
     path.unlink()
@@ -61,7 +61,7 @@ def test_damaged_file_is_named(small_mnist, kind, packed):
 
 
 @pytest.mark.parametrize("cut", [3, 20, -4])
-def test_truncated_gzip_is_named(small_mnist, cut):
+def test_truncated_gzip_raises(small_mnist, cut):
     path = small_mnist / "mnist" / f"{NAME}.gz"
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(mnist.DataError, match=rf"{NAME}\.gz is damaged: not a whole gzip file"):
@@ -70,7 +70,7 @@ def test_truncated_gzip_is_named(small_mnist, cut):
 
 @pytest.fixture
 def server(tmp_path):
-    """Serve a folder on this machine; yields the folder and its address."""
+    """Serve a local folder; yield the folder and its address."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *words):
@@ -86,7 +86,7 @@ def server(tmp_path):
         thread.join()
 
 
-def test_download_takes_the_first_good_mirror(small_mnist, server, monkeypatch):
+def test_download_uses_the_first_good_mirror(small_mnist, server, monkeypatch):
     folder, address = server
     path = small_mnist / "mnist" / f"{NAME}.gz"
     packed, expected = path.read_bytes(), mnist.load("test")[0]
@@ -126,6 +126,46 @@ def test_inputs_are_normalised_pixels_then_black(small_mnist, permuted):
     assert torch.equal(samples.target, labels.long())
 
 
+@pytest.mark.parametrize("tail", ["random", "images"])
+def test_tail_follows_the_image_and_does_not_depend_on_its_length(small_mnist, tail):
+    short, long = (MNIST(black_pixels=n, tail=tail).samples("test", seed=0).stored for n in (16, 900))
+    assert long.shape == (10, 1684)
+    assert torch.equal(short, long[:, :800])
+    assert torch.equal(long[:, :784], MNIST().samples("test", seed=0).stored)
+    if tail == "images":
+        assert torch.equal(long[:, 784:1568], long[:, :784].roll(-1, dims=0))
+        assert torch.equal(long[:, 1568:], long[:, :116].roll(-2, dims=0))
+    else:
+        assert len(long[:, 784:].unique(dim=0)) == 10
+        assert 100 < long[:, 784:].float().mean() < 155
+        assert not torch.equal(short, MNIST(black_pixels=16, tail=tail).samples("test", seed=1).stored)
+
+
+def test_training_pairs_images_with_tails_of_others(small_mnist):
+    task = MNIST(black_pixels=16, tail="random")
+    stored = task.samples("train", seed=0).stored
+    augmented = task.augment(stored)
+    assert torch.equal(augmented[:, :784], stored[:, :784])
+    assert torch.equal(augmented[:, 784:], stored[:, 784:].roll(1, dims=0))
+    black = MNIST(black_pixels=16).samples("train", seed=0).stored
+    assert torch.equal(MNIST(black_pixels=16).augment(black), black)
+
+
+def test_pixels_of_a_long_tail_come_in_pieces(small_mnist):
+    images = MNIST().samples("test", seed=0).stored
+    for kind in ("black", "random", "images"):
+        tail = mnist.TailPixels(kind, images, torch.Generator().manual_seed(0))
+        whole = tail(0, 3000)
+        assert torch.equal(torch.cat([tail(0, 7), tail(7, 2999), tail(2999, 3000)], dim=1), whole)
+        assert torch.equal(tail(5, 50, slice(0, 4)), whole[:4, 5:50])
+        assert (whole == 0).all() == (kind == "black")
+
+
+def test_unknown_tail_is_named():
+    with pytest.raises(ValueError, match="tail must be one of black, random, images, got 'white'"):
+        MNIST(black_pixels=16, tail="white")
+
+
 def test_split_is_90_10_without_overlap(small_mnist):
     task = MNIST(permuted=False)
     train, valid = (task.samples(split, seed=1) for split in ("train", "valid"))
@@ -138,7 +178,7 @@ def test_split_is_90_10_without_overlap(small_mnist):
 
 
 def test_the_permutation_never_changes():
-    """It is part of the task: another one would make results incomparable."""
+    """It is part of the task: with another one, results would not be comparable."""
     order = mnist.permutation()
     assert sorted(order.tolist()) == list(range(784))
     assert hashlib.sha256(str(order.tolist()).encode()).hexdigest()[:16] == "b6023378b7126662"

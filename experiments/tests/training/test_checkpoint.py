@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved is loaded, damage is named, a folder has one process."""
+"""Checkpoints: round trip, errors for damage, and one process per folder."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def path(tmp_path):
     return path
 
 
-def test_what_goes_in_comes_out(path):
+def test_round_trip(path):
     tensors, info = checkpoint.load(path)
     assert info == INFO
     assert tensors.keys() == TENSORS.keys()
@@ -34,7 +34,7 @@ def test_what_goes_in_comes_out(path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_truncation_anywhere_is_named(path):
+def test_truncation_anywhere_raises(path):
     content = path.read_bytes()
     for size in (0, 5, 8, 100, len(content) - 1):
         path.write_bytes(content[:size])
@@ -44,7 +44,7 @@ def test_truncation_anywhere_is_named(path):
             checkpoint.load(path)
 
 
-def test_every_flipped_byte_of_data_is_named(path):
+def test_every_flipped_byte_of_data_raises(path):
     content = path.read_bytes()
     size = sum(tensor.nbytes for tensor in TENSORS.values())
     for position in range(len(content) - size, len(content)):
@@ -53,7 +53,7 @@ def test_every_flipped_byte_of_data_is_named(path):
             checkpoint.load(path)
 
 
-def test_changed_info_is_named(path):
+def test_changed_info_raises(path):
     path.write_bytes(path.read_bytes().replace(b'epoch\\": 3', b'epoch\\": 4'))
     with pytest.raises(checkpoint.CheckpointError, match="checksum"):
         checkpoint.load(path)
@@ -66,7 +66,7 @@ def test_a_crash_while_writing_keeps_the_old_file(path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_restore_refuses_what_does_not_fit():
+def test_restore_raises_on_a_mismatch():
     live = {"w": torch.zeros(2)}
     with pytest.raises(checkpoint.CheckpointError, match=r"here does not fit: it differs in \['v', 'w'\]"):
         checkpoint.restore(live, {"v": torch.zeros(2)}, "here")
@@ -74,7 +74,7 @@ def test_restore_refuses_what_does_not_fit():
         checkpoint.restore(live, {"w": torch.zeros(3)}, "here")
 
 
-def test_a_file_of_another_program_is_refused(path):
+def test_a_file_of_another_program_raises(path):
     from safetensors.torch import save_file
 
     save_file({"w": torch.zeros(2)}, path)
@@ -85,7 +85,7 @@ def test_a_file_of_another_program_is_refused(path):
 
 
 def test_checkpoints_hold_no_pickle(tmp_path):
-    """All of the file is tensors and JSON: a header, then exactly the bytes of the tensors."""
+    """The file consists of a JSON header followed by exactly the tensors' bytes."""
     run = copy_first_run()
     train_run(run, tmp_path, QUIET)
     paths = sorted(folder_of(run, tmp_path).glob("*.safetensors"))
@@ -112,7 +112,7 @@ with alone_in(Path(sys.argv[1])):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked on Windows")
-def test_a_run_that_another_process_computes_is_refused(tmp_path):
+def test_a_run_in_use_by_another_process_raises(tmp_path):
     run = copy_first_run()
     folder = folder_of(run, tmp_path)
     folder.mkdir()
@@ -127,8 +127,8 @@ def test_a_run_that_another_process_computes_is_refused(tmp_path):
     assert train_run(run, tmp_path, QUIET)["metrics"]
 
 
-def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path):
-    """A limit to the size of files stands for it: both fail where the bytes are written, not where a file is opened."""
+def test_a_full_disk_raises_an_error_that_names_the_file(tmp_path):
+    """Simulated by a limit on file sizes: both fail when bytes are written, not when the file is opened."""
     resource = pytest.importorskip("resource")
     path = tmp_path / "file"
     write_atomically(path, b"old")

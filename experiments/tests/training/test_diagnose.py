@@ -1,4 +1,4 @@
-"""The first layer with a bad number is named."""
+"""The first layer with a non-finite output is named."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Evaluation: any batch size, and streams that equal whole sequences."""
+"""Evaluation with any batch size, and streams that match whole sequences."""
 
 import pytest
 import torch
@@ -39,8 +39,8 @@ def test_a_stream_equals_the_whole_sequence(length):
     assert found.loss == pytest.approx(float(task.losses(output, target).mean()), rel=1e-6)
 
 
-def test_a_stream_leaves_the_model_as_it_was():
-    """It is read in evaluation mode although the model is in training mode."""
+def test_a_stream_leaves_the_model_unchanged():
+    """It runs in evaluation mode even if the model is in training mode."""
     run = copy_first_run(dropout=0.5)
     model = build_model(run.model).train()
     found = [evaluate_stream(run.task, model, 20, 3, 0) for _ in range(2)]
@@ -48,13 +48,13 @@ def test_a_stream_leaves_the_model_as_it_was():
     assert model.training
 
 
-def test_stream_of_no_length_is_refused():
+def test_an_empty_stream_raises():
     """It would have no output."""
     run = copy_first_run()
     with pytest.raises(ValueError, match="length must be a positive integer, got 0"):
         evaluate_stream(run.task, build_model(run.model), 0, samples=5, seed=0)
 
 
-def test_tasks_that_do_not_stream_are_refused():
+def test_tasks_without_streams_raise():
     with pytest.raises(ValueError, match=r"other lengths need a task that streams .*, got MNIST\("):
         streamed(MNIST())

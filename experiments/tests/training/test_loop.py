@@ -1,4 +1,4 @@
-"""The loop: it learns, equal runs give equal numbers, NaN stops it and is located, results are complete."""
+"""The training loop: it learns, equal runs give equal numbers, NaN stops it and is located, results are complete."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def test_hold_bit_is_solved_and_held_for_a_hundred_thousand_steps(tmp_path, cell
         assert record["mse"] < 1e-3
 
 
-def test_copy_first_is_learned_by_bmru(tmp_path):
+def test_bmru_learns_copy_first(tmp_path):
     """T = 20: the mean squared error falls from 1 to less than 0.05."""
     run = copy_first_run(("bmru", "bmru"), length=20, samples=4_000, d_model=32, d_state=32, epochs=8, batch_size=32)
     result = train_run(run, tmp_path, QUIET)
@@ -58,14 +58,14 @@ def test_another_seed_starts_from_other_weights(tmp_path):
     assert not torch.equal(first, second)
 
 
-def test_every_epoch_has_an_order_of_its_own(tmp_path):
+def test_every_epoch_has_its_own_order(tmp_path):
     training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
     first = training.order()
     training.epoch = 1
     assert not torch.equal(training.order(), first)
 
 
-def test_the_result_says_what_where_and_how_long(tmp_path):
+def test_the_result_records_what_where_and_how_long(tmp_path):
     run = copy_first_run()
     result = train_run(run, tmp_path, QUIET)
     folder = folder_of(run, tmp_path)
@@ -74,7 +74,7 @@ def test_the_result_says_what_where_and_how_long(tmp_path):
     assert result["run"] == run.to_dict() == read_json(folder / "run.json")
     assert result["seconds"] > 0
     assert result["machine"]["device"] == "cpu"
-    assert result["options"] == {"graph": False, "compiled": False}, "those used, not those asked for"
+    assert result["options"] == {"graph": False, "compiled": False}, "the options used, not those requested"
     assert {"python", "torch", "multistable", "commit"} <= result["machine"].keys()
     assert result["parameters"] == sum(p.numel() for p in build_model(run.model).parameters())
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -115,7 +115,7 @@ def test_nan_is_stopped_with_epoch_step_and_layer(tmp_path, cells):
 
 
 def test_no_state_with_a_bad_loss_is_saved(tmp_path):
-    """A checkpoint after every step: the last one is that before the bad step, and leads there again."""
+    """With a checkpoint after every step, the last one precedes the bad step and leads to it again."""
     run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
     for _ in range(2):
         with pytest.raises(NonFiniteLossError, match="in epoch 1, step 2"):
@@ -132,7 +132,7 @@ def test_a_score_of_nan_is_never_the_best(tmp_path):
     assert [training.is_best(score) for score in (math.nan, 0.6, 0.5, 0.4)] == [False, False, False, True]
 
 
-def test_the_best_score_is_the_largest_where_larger_is_better(tmp_path, monkeypatch):
+def test_the_best_score_is_the_largest_if_larger_is_better(tmp_path, monkeypatch):
     monkeypatch.setattr(CopyFirst, "larger_is_better", True)
     training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
     training.best = {"epoch": 1, "score": 0.5}
@@ -153,6 +153,6 @@ def test_bfloat16_trains_too(tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [181, 1000])
-def test_a_batch_larger_than_the_training_set_is_refused(tmp_path, batch_size):
+def test_a_batch_larger_than_the_training_set_raises(tmp_path, batch_size):
     with pytest.raises(ValueError, match=f"batch_size must not exceed the 180 training samples, got {batch_size}"):
         train_run(copy_first_run(batch_size=batch_size), tmp_path, QUIET)

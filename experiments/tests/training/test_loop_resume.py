@@ -1,4 +1,4 @@
-"""Killed (SIGKILL), interrupted or stopped runs resume, and their numbers equal those of an undisturbed run."""
+"""Killed (SIGKILL), interrupted or stopped runs resume, and end with the numbers of an undisturbed run."""
 
 import json
 import math
@@ -41,24 +41,24 @@ def start(run, out, device) -> subprocess.Popen:
 
 
 def kill_after(process: subprocess.Popen, path: Path, checkpoints: int) -> None:
-    """Send SIGKILL after so many checkpoints, at a random moment of the next step."""
+    """Send SIGKILL after this many checkpoints, at a random moment of the next step."""
     seen, before = 0, path.stat().st_mtime_ns if path.exists() else 0
     deadline = time.monotonic() + 60
     while seen < checkpoints:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no checkpoint came"
+        assert time.monotonic() < deadline, "no checkpoint was written"
         now = path.stat().st_mtime_ns if path.exists() else 0
         seen, before = seen + (now != before), now
         time.sleep(0.0005)
     time.sleep(random.uniform(0, 0.005))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert process.communicate()[1] == "", "silent if standard error is not a terminal"
+    assert process.communicate()[1] == "", "must be silent if standard error is not a terminal"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(**NO_GPU))])
-def test_killed_runs_come_to_the_same_bits(tmp_path, device):
+def test_killed_runs_resume_to_the_same_bits(tmp_path, device):
     run = copy_first_run(("hybrid", "bmru"), samples=400, dropout=0.1, epochs=3, batch_size=20)
     options = replace(QUIET, device=device, checkpoint_seconds=0)
     whole = train_run(run, tmp_path / "whole", replace(options, checkpoint_seconds=20))
@@ -71,7 +71,7 @@ def test_killed_runs_come_to_the_same_bits(tmp_path, device):
         info = checkpoint.load(path)[1]
         positions.append((info["epoch"], info["step"]))
     assert positions == sorted(set(positions)), "each attempt got further"
-    assert any(step > 0 for _, step in positions), "at least once within an epoch"
+    assert any(step > 0 for _, step in positions), "must be killed within an epoch at least once"
 
     assert numbers(train_run(run, tmp_path / "killed", options)) == numbers(whole)
     lines = [json.loads(line)["epoch"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -82,8 +82,8 @@ def test_killed_runs_come_to_the_same_bits(tmp_path, device):
         assert all(torch.equal(killed[key], expected[key]) for key in expected)
 
 
-def test_a_run_killed_while_testing_tests_again(tmp_path):
-    """The two checkpoints are enough."""
+def test_a_run_killed_while_testing_repeats_its_tests(tmp_path):
+    """The two checkpoints suffice."""
     run = copy_first_run(epochs=6, seed=0, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
     result = train_run(run, tmp_path, QUIET)
     assert result["metrics"]["best"]["epoch"] != 6, "best and last differ"
@@ -94,8 +94,8 @@ def test_a_run_killed_while_testing_tests_again(tmp_path):
     assert numbers(train_run(run, tmp_path, QUIET)) == numbers(result)
 
 
-def test_killed_between_its_two_files_a_run_comes_to_the_same_bits(tmp_path):
-    """The best weights are those of an epoch that the other file does not know yet."""
+def test_a_run_killed_between_its_two_files_resumes_to_the_same_bits(tmp_path):
+    """The best weights belong to an epoch that the other file does not contain yet."""
     run = copy_first_run(epochs=6)
     whole = train_run(run, tmp_path / "whole", QUIET)
     folder, saved = folder_of(run, tmp_path / "killed"), []
@@ -119,7 +119,7 @@ def test_killed_between_its_two_files_a_run_comes_to_the_same_bits(tmp_path):
     assert numbers(train_run(run, tmp_path / "killed", QUIET)) == numbers(whole)
 
 
-def test_a_missing_file_of_a_checkpoint_is_named(tmp_path):
+def test_a_missing_file_of_a_checkpoint_raises(tmp_path):
     run = copy_first_run()
     train_run(run, tmp_path, QUIET)
     for name in ("result.json", "best.safetensors"):
@@ -128,7 +128,7 @@ def test_a_missing_file_of_a_checkpoint_is_named(tmp_path):
         train_run(run, tmp_path, QUIET)
 
 
-def test_a_run_stopped_by_deadlines_comes_to_the_same_bits(tmp_path):
+def test_a_run_stopped_by_deadlines_resumes_to_the_same_bits(tmp_path):
     run = copy_first_run(("hybrid", "bmru"), dropout=0.1, epochs=3)
     whole = train_run(run, tmp_path / "whole", QUIET)
     folder, positions = folder_of(run, tmp_path / "stopped"), []
@@ -145,7 +145,7 @@ def test_a_run_stopped_by_deadlines_comes_to_the_same_bits(tmp_path):
     assert numbers(found) == numbers(whole)
 
 
-def test_a_result_names_the_commits_at_which_parts_of_it_were_computed(tmp_path, monkeypatch):
+def test_a_result_lists_the_commits_at_which_it_was_computed(tmp_path, monkeypatch):
     run = copy_first_run()
     for commit in ("first", "first", "second"):
         monkeypatch.setenv("MULTISTABLE_COMMIT", commit)
@@ -157,7 +157,7 @@ def test_a_result_names_the_commits_at_which_parts_of_it_were_computed(tmp_path,
     assert train_run(run, tmp_path / "whole", QUIET)["machine"]["earlier_commits"] == []
 
 
-def test_a_run_with_a_damaged_checkpoint_does_not_start_anew(tmp_path):
+def test_a_run_with_a_damaged_checkpoint_does_not_start_over(tmp_path):
     run = copy_first_run()
     train_run(run, tmp_path, QUIET)
     folder = folder_of(run, tmp_path)
@@ -168,7 +168,7 @@ def test_a_run_with_a_damaged_checkpoint_does_not_start_anew(tmp_path):
         train_run(run, tmp_path, QUIET)
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+def test_a_checkpoint_of_another_run_raises(tmp_path):
     run, other = copy_first_run(), copy_first_run(seed=1)
     train_run(run, tmp_path, replace(QUIET, checkpoint_seconds=0))
     folder_of(run, tmp_path).rename(folder_of(other, tmp_path))
@@ -178,16 +178,16 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 
 @pytest.fixture
-def usual_interrupts():
-    """Python's own handler; workers of xdist have another one."""
+def default_interrupts():
+    """Use Python's own handler; workers of xdist have another one."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("step", [3, 19])
-def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, usual_interrupts, step):
-    """Two epochs of ten steps; no checkpoint is due by itself. The last step is followed by a validation."""
+def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, default_interrupts, step):
+    """Two epochs of ten steps, and no checkpoint due otherwise. Validation follows the last step."""
     run = copy_first_run(("bmru",), samples=222, epochs=2, batch_size=20, dropout=0.1)
     whole = train_run(run, tmp_path / "whole", QUIET)
     count, seed_step = 0, Training.seed_step
@@ -223,7 +223,7 @@ RUN = copy_first_run()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run that was stopped while it was tested: checkpoints and metrics, no result."""
+    """A run stopped during its tests: it has checkpoints and metrics but no result."""
     train_run(RUN, tmp_path, QUIET)
     folder = folder_of(RUN, tmp_path)
     (folder / "result.json").unlink()
@@ -258,8 +258,8 @@ def test_damaged_metrics_are_not_overwritten(folder, kind):
 
 
 @pytest.mark.parametrize("left", [0, 1, 50, -30, -1])
-def test_unfinished_metrics_are_not_damaged(folder, left):
-    """The last line may lack its end, and lines may not have reached the disk before a power cut."""
+def test_incomplete_metrics_are_not_damage(folder, left):
+    """The last line may be cut off, and lines may not have reached the disk before a power cut."""
     path = folder / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:left])
     train_run(RUN, folder.parent, QUIET)
@@ -279,8 +279,8 @@ def test_metrics_may_be_nan(folder):
     train_run(RUN, folder.parent, QUIET)
 
 
-def test_a_full_disk_names_the_metrics(tmp_path):
-    """The line that it cut off is not damage."""
+def test_a_full_disk_raises_an_error_that_names_the_metrics(tmp_path):
+    """The truncated line does not count as damage."""
     run = copy_first_run(epochs=8)
     whole = train_run(run, tmp_path / "whole", QUIET)
     with full_disk(1000), pytest.raises(OSError, match=r"metrics\.jsonl"):

@@ -1,4 +1,4 @@
-"""Layers named by a field: trained, saved and loaded like any other."""
+"""Layers named by a field train, save and load like any other: a property of the whole training."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parents[2] / "results"
     ids=["clocked", "mru"],
 )
 def test_training_learns_to_hold_a_bit(tmp_path, cell, changes):
-    """From an error of 1 to one below 0.01, and what was trained gives the same when it is stepped."""
+    """The error falls from 1 to below 0.01, and the trained model gives the same outputs step by step."""
     pytest.importorskip("safetensors")
     run = hold_bit_run((cell,), **changes)
     result = train_run(run, tmp_path, QUIET)
@@ -36,7 +36,7 @@ def test_training_learns_to_hold_a_bit(tmp_path, cell, changes):
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.stem)
-def test_runs_keep_their_names(path):
-    """A configuration that says more must not change the hash of what was run before."""
+def test_runs_keep_their_hashes(path):
+    """A configuration with more fields must not change the hash of earlier runs."""
     record = json.loads(path.read_text())
     assert Run.from_dict(record["run"]).id == record["id"]

@@ -1,4 +1,4 @@
-"""Groups of weight decay."""
+"""Parameter groups by weight decay."""
 
 import torch
 
@@ -9,8 +9,8 @@ from small_models import make_model
 from training_runs import copy_first_run
 
 
-def strengths(cells, decay):
-    """Name of each parameter -> its weight decay."""
+def weight_decays(cells, decay):
+    """The weight decay of each parameter, by name."""
     model = build_model(copy_first_run(cells).model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [
@@ -22,8 +22,8 @@ def strengths(cells, decay):
     return dict(found)
 
 
-def test_weight_decay_of_the_paper():
-    found = strengths(("bmru", "lru", "hybrid"), Decay())
+def test_weight_decay_matches_the_paper():
+    found = weight_decays(("bmru", "lru", "hybrid"), Decay())
     bmru = {name for name, strength in found.items() if strength == 1e-4}
     assert bmru == {
         "blocks.0.cell.weight_ih_l0",
@@ -39,8 +39,8 @@ def test_weight_decay_of_the_paper():
     assert found["blocks.0.norm.weight"] == found["blocks.1.cell.log_nu_l0"] == 0.05
 
 
-def test_the_usual_reading_spares_norms_and_dynamics():
-    paper, usual = (strengths(("bmru", "lru"), Decay(reading=reading)) for reading in ("paper", "usual"))
+def test_usual_weight_decay_excludes_norms_and_dynamics():
+    paper, usual = (weight_decays(("bmru", "lru"), Decay(reading=reading)) for reading in ("paper", "usual"))
     spared = {name for name in paper if paper[name] != usual[name]}
     assert {usual[name] for name in spared} == {0.0}
     dynamics = {f"blocks.1.cell.log_{what}_l0" for what in ("nu", "theta", "gamma")}
@@ -50,7 +50,7 @@ def test_the_usual_reading_spares_norms_and_dynamics():
     assert usual["blocks.0.cell.alpha_l0"] == 1e-4
 
 
-def test_decay_shrinks_weights_by_rate_times_strength():
+def test_decay_shrinks_weights_by_rate_times_decay():
     """With zero gradients AdamW multiplies each weight by 1 - rate * decay and does nothing else."""
     model = build_model(copy_first_run(("bmru", "lru")).model)
     optimizer = build_optimizer(model, Decay())

@@ -1,4 +1,4 @@
-"""Two processes on the CPU: there really are two, and they train as one process does with the whole batch."""
+"""Two processes on the CPU: there really are two, and they train like one process with the whole batch."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ pytest.importorskip("accelerate", reason="accelerate is not installed")
 pytestmark = pytest.mark.extra
 
 HERE = Path(__file__).parents[1]
-# `accelerate launch --cpu --num_processes 2` would start one process only. It starts them as torchrun does.
+# `accelerate launch --cpu --num_processes 2` would start only one process. This starts two, as torchrun does.
 LAUNCHER = [
     "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
     "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "29518",
@@ -54,7 +54,7 @@ def test_two_processes_train_as_one(tmp_path):
         torch.testing.assert_close(weights[1][name], weights[0][name], rtol=1e-4, atol=1e-5)
 
 
-def test_shares_cover_all_once():
+def test_shares_cover_everything_once():
     for size in (0, 1, 5, 12):
         rows = [row for rank in range(3) for row in range(size)[Processes(torch.device("cpu"), rank, 3).share(size)]]
         assert rows == list(range(size))

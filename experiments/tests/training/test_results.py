@@ -1,4 +1,4 @@
-"""The folder of a run: damaged files are named and stay as they are; trained models can be loaded."""
+"""The folder of a run: damaged files raise and are kept; trained models can be loaded."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_damaged_file_is_named_and_not_overwritten(folder, name, kind):
 
 
 @pytest.mark.parametrize("name", ["run.json", "result.json"])
-def test_a_file_of_another_run_is_refused(folder, name):
+def test_a_file_of_another_run_raises(folder, name):
     other = copy_first_run(seed=1)
     if name == "run.json":
         (folder / "result.json").unlink()
@@ -65,7 +65,7 @@ def test_a_file_of_another_run_is_refused(folder, name):
 
 
 @pytest.mark.parametrize("name", ["last.safetensors", "metrics.jsonl", "result.json", "run.json"])
-def test_a_folder_in_the_place_of_a_file_is_found_before_anything_is_computed(tmp_path, name):
+def test_a_folder_in_place_of_a_file_raises_before_any_work(tmp_path, name):
     (folder_of(RUN, tmp_path) / name).mkdir(parents=True)
     with pytest.raises(IsADirectoryError, match=name):
         train_run(RUN, tmp_path, QUIET)
@@ -79,7 +79,7 @@ def test_a_finished_run_is_not_computed_again(folder):
     assert train_run(RUN, folder.parent, QUIET)["marked"]
 
 
-def test_best_is_the_best_on_validation_and_can_be_loaded(tmp_path):
+def test_best_weights_are_best_on_validation_and_can_be_loaded(tmp_path):
     run = copy_first_run(epochs=6, seed=0, schedule=Schedule(5e-2, 5e-2, 5e-2, 0))
     result = train_run(run, tmp_path, QUIET)
     scores = [record["valid_mse"] for record in result["history"]]

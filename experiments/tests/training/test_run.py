@@ -1,4 +1,4 @@
-"""Runs survive JSON and keep their hash; wrong values are refused; learning rates."""
+"""Runs survive JSON and keep their hash, bad values raise; learning rates."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ def test_a_run_survives_json(key):
     assert again.id == run.id
 
 
-def test_the_hash_knows_every_part():
+def test_the_hash_depends_on_every_part():
     run = copy_first_run()
     variants = [
         replace(run, seed=1),
@@ -44,25 +44,25 @@ def test_the_hash_knows_every_part():
 @pytest.mark.parametrize(
     ("key", "cells", "name"),
     [
-        (("copy-first", "paper"), ("bmru", "bmru"), "ae91b4b2ed86"),
-        (("mnist", "paper"), ("bmru", "lru"), "44e2a3f1f93c"),
-        (("pathfinder", "paper"), ("bmru",), "fe3e8eaa5597"),
+        (("copy-first", "full"), ("bmru", "bmru"), "ae91b4b2ed86"),
+        (("mnist", "full"), ("bmru", "lru"), "44e2a3f1f93c"),
+        (("pathfinder", "full"), ("bmru",), "fe3e8eaa5597"),
     ],
 )
-def test_runs_keep_their_names(key, cells, name):
-    """Results and checkpoints are found by them."""
+def test_runs_keep_their_hashes(key, cells, name):
+    """Results and checkpoints are found by their hash."""
     assert make_run(PRESETS[key], cells).id == name
 
 
 @dataclass(frozen=True)
 class LaterCopyFirst(CopyFirst):
-    """The task after somebody added a field to it."""
+    """The task with a field that was added later."""
 
     flags: int = 2
 
 
 def test_a_later_field_keeps_the_identity_of_earlier_runs(monkeypatch):
-    """Its default may be a new behaviour: a stored run without the field has the earlier one."""
+    """The default may be new behaviour, but a stored run without the field has the old behaviour."""
     earlier = copy_first_run()
     stored = earlier.to_dict()
     monkeypatch.setitem(TASKS, "copy-first", LaterCopyFirst)
@@ -88,8 +88,8 @@ def test_a_later_field_keeps_the_identity_of_earlier_runs(monkeypatch):
     ],
 )
 def test_every_part_of_a_run_can_get_a_later_field(monkeypatch, kind, field, path):
-    """As if this field were the later one, and its present value that of all earlier runs."""
-    run = make_run(PRESETS["mnist", "paper"], ("bmru", "lru"))
+    """As if this field had been added later, with its present value in all earlier runs."""
+    run = make_run(PRESETS["mnist", "full"], ("bmru", "lru"))
     stored = run.to_dict()
     part = stored
     for name in path:
@@ -106,7 +106,7 @@ def test_every_part_of_a_run_can_get_a_later_field(monkeypatch, kind, field, pat
 
 
 def test_positions_everywhere_are_another_run():
-    run = make_run(PRESETS["mnist", "paper"], ("lru",))
+    run = make_run(PRESETS["mnist", "full"], ("lru",))
     everywhere = replace(run.model, position=replace(run.model.position, everywhere=True))
     assert replace(run, model=everywhere).id != run.id
 
@@ -127,12 +127,12 @@ def test_positions_everywhere_are_another_run():
         ({"task": MNIST()}, "model.d_input must be 1 for the task mnist, got 2"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, message):
+def test_bad_values_raise(changes, message):
     with pytest.raises((ValueError, TypeError), match=message):
         copy_first_run(**changes)
 
 
-def test_unknown_task_in_json_is_refused():
+def test_unknown_task_in_json_raises():
     values = copy_first_run().to_dict()
     with pytest.raises(
         ValueError, match=r"task\.name must be one of 'hold-bit', 'copy-first', 'mnist', 'pathfinder', got 'adding'"
@@ -145,7 +145,7 @@ def test_unknown_task_in_json_is_refused():
     [(0, 1e-4), (5, 5.5e-4), (9.999999, 1e-3), (10, 1e-3), (55, 5.05e-4), (32.5, 8.55018e-4), (100, 1e-5)],
 )
 def test_schedule_values(epoch, rate):
-    """1e-4 -> 1e-3 in 10 epochs, then a half cosine to 1e-5: (1e-3 + 1e-5) / 2 in the middle of the rest."""
+    """1e-4 -> 1e-3 in 10 epochs, then a half cosine to 1e-5, which is (1e-3 + 1e-5) / 2 in its middle."""
     assert Schedule().rate(epoch, 100) == pytest.approx(rate, rel=1e-6)
 
 
@@ -153,12 +153,12 @@ def test_schedule_without_warm_up_starts_at_the_peak():
     assert Schedule(warmup_epochs=0).rate(0, 10) == 1e-3
 
 
-def test_negative_learning_rate_is_refused():
+def test_negative_learning_rate_raises():
     with pytest.raises(ValueError, match=r"schedule\.peak must be a learning rate of at least 0, got -0\.1"):
         Schedule(peak=-0.1)
 
 
 @pytest.mark.parametrize("strength", [-1.0, math.nan, "much"])
-def test_a_weight_decay_that_is_none_is_refused(strength):
+def test_a_bad_weight_decay_raises(strength):
     with pytest.raises(ValueError, match=rf"decay\.other must be a weight decay of at least 0, got {strength!r}"):
         Decay(other=strength)

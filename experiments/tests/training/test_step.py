@@ -1,4 +1,4 @@
-"""The step: a bad loss changes nothing, losses are not rounded, a compiled model rounds where the model does."""
+"""Training steps: a bad loss changes nothing, losses are not rounded, a compiled model rounds like an eager one."""
 
 import math
 from dataclasses import replace
@@ -17,8 +17,8 @@ from training_runs import ALONE, copy_first_run
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-def test_compiled_rounds_where_the_model_does():
-    """Small products beside a large number, of which bfloat16 loses digits that batch norm would make visible."""
+def test_compiled_model_rounds_like_eager():
+    """Small products added to a large number: bfloat16 loses digits that batch norm would amplify."""
     torch.manual_seed(0)
     norm, weight = BatchNorm(64).train(), 1e-2 * torch.randn(64)
     x = torch.randn(64, 40, 1)
@@ -32,7 +32,7 @@ def test_compiled_rounds_where_the_model_does():
 
 @pytest.fixture
 def stepper():
-    """Steps of 5 samples, of which sample 7 is NaN."""
+    """Steps on 5 samples each; sample 7 is NaN."""
     run = copy_first_run()
     model = build_model(run.model)
     samples = run.task.samples("train", 0)
@@ -41,13 +41,13 @@ def stepper():
 
 
 def changes(stepper, rows):
-    """Whether a step on these samples changes a parameter."""
+    """Whether a step on these samples changes any parameter."""
     before = [parameter.detach().clone() for parameter in stepper.parameters]
     stepper(torch.tensor(rows), 1e-3)
     return any(not torch.equal(a, b) for a, b in zip(before, stepper.parameters, strict=True))
 
 
-def test_from_the_first_bad_loss_on_no_parameter_changes(stepper):
+def test_no_parameter_changes_after_the_first_bad_loss(stepper):
     assert changes(stepper, [0, 1, 2, 3, 4])
     assert not changes(stepper, [5, 6, 7, 8, 9])
     assert not changes(stepper, [10, 11, 12, 13, 14])
@@ -60,7 +60,7 @@ def test_a_bad_first_loss_changes_no_parameter(stepper):
     assert int(stepper.bad_step) == 0
 
 
-def test_totals_are_those_of_one_epoch(stepper):
+def test_totals_cover_one_epoch(stepper):
     totals = []
     for _ in range(2):
         stepper.start_epoch()
@@ -70,7 +70,7 @@ def test_totals_are_those_of_one_epoch(stepper):
 
 
 class FirstIsPositive(Classification):
-    """Copy-first-input as a question."""
+    """Copy-first-input as a binary classification."""
 
     def samples(self, split, seed, device="cpu"):
         found = CopyFirst(8, test_samples=50).samples(split, seed, device)
@@ -81,7 +81,7 @@ class FirstIsPositive(Classification):
 
 
 def test_losses_of_bfloat16_models_are_not_rounded():
-    """The model rounds, what measures it does not: in training and in evaluation."""
+    """The model rounds, but its loss and metric do not, in training and in evaluation."""
     task, run = FirstIsPositive(), copy_first_run(("lru", "bmru"))
     model = build_model(replace(run.model, d_output=2))
     data = task.samples("test", 0)

@@ -1,4 +1,4 @@
-"""The live line on a terminal, and Ctrl-C."""
+"""The progress line on a terminal, and Ctrl-C."""
 
 import io
 import signal
@@ -13,16 +13,16 @@ from multistable_experiments.training.terminal import defer_interrupts, progress
 from training_runs import QUIET, copy_first_run
 
 
-class Screen(io.StringIO):
-    """Standard error as a terminal would be."""
+class FakeTerminal(io.StringIO):
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize(("terminal", "wanted"), [(False, True), (True, False), (True, True)])
-def test_bar_is_shown_on_a_terminal_if_wanted(monkeypatch, terminal, wanted):
-    screen = Screen() if terminal else io.StringIO()
+def test_progress_is_shown_on_a_terminal_if_wanted(monkeypatch, terminal, wanted):
+    screen = FakeTerminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     with progress(10, 2, wanted) as update:
         update(5, 1, "loss")
@@ -31,7 +31,7 @@ def test_bar_is_shown_on_a_terminal_if_wanted(monkeypatch, terminal, wanted):
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_line_has_loss_metric_speed_and_time_left(tmp_path, monkeypatch, wanted):
-    screen = Screen()
+    screen = FakeTerminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(loop, "SHOW_SECONDS", 0.0)
     monkeypatch.setenv("COLUMNS", "200")
@@ -43,14 +43,14 @@ def test_line_has_loss_metric_speed_and_time_left(tmp_path, monkeypatch, wanted)
 
 
 @pytest.fixture
-def usual_interrupts():
-    """Python's own handler; workers of xdist have another one."""
+def default_interrupts():
+    """Use Python's own handler; workers of xdist have another one."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_second_interrupt_is_raised_at_once(usual_interrupts):
+def test_a_second_interrupt_is_raised_immediately(default_interrupts):
     with defer_interrupts() as interrupted:
         signal.raise_signal(signal.SIGINT)
         assert interrupted.is_set()
@@ -58,7 +58,7 @@ def test_a_second_interrupt_is_raised_at_once(usual_interrupts):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_interrupts_of_others_and_in_other_threads_are_left_alone(usual_interrupts):
+def test_foreign_handlers_and_other_threads_are_left_alone(default_interrupts):
     def inside(wanted: bool = True) -> None:
         with defer_interrupts(wanted):
             handlers.append(signal.getsignal(signal.SIGINT))

@@ -31,12 +31,17 @@ def build_model(config: ModelConfig) -> SequenceModel:
         encoder=build_linear(config.d_input, H, config.initial),
         blocks=[build_block(name, config) for name in config.cells],
         head=Head(build_linear(H, H, config.initial), build_linear(H, config.d_output, config.initial)),
-        position=None if p is None else PositionEncoding(p.dim, p.shortest, p.longest_wavelength, p.scale),
+        position=None if p is None else build_position(p),
         config=config,
     )
     if p is not None and p.tuning > 0:
         tune(model, p)
     return model
+
+
+def build_position(config: PositionConfig) -> PositionEncoding:
+    last = config.T - 1 if config.held and config.T is not None else None
+    return PositionEncoding(config.dim, config.shortest, config.longest_wavelength, config.scale, last)
 
 
 def build_block(name: str, config: ModelConfig) -> Block:

@@ -44,6 +44,8 @@ class PositionConfig:
     threshold is ``tuning * sum(1 - cos(2 pi (t - own) / wavelength))``. This takes enough wavelengths to tell timesteps
     apart: at T = 784 the lowest threshold at another timestep is 19 with ``dim`` 16, 2.5 with 8 and 0.002 with 4, where
     candidates are about 0.6. With 0, units are initialised as without positions."""
+    held: bool = False
+    """Whether steps after the first T have the encoding of step T - 1, the last that the model was trained on."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
@@ -60,6 +62,8 @@ class PositionConfig:
             raise ValueError(f"tuning must not be negative, got {self.tuning!r}")
         if self.tuning > 0 and self.T is None:
             raise ValueError("PositionConfig needs T, the timesteps that BMRU units get, unless tuning is 0, got None")
+        if self.held and self.T is None:
+            raise ValueError("PositionConfig needs T to hold the encoding of its last step, got None")
 
     @property
     def longest_wavelength(self) -> float:

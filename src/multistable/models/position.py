@@ -24,20 +24,23 @@ def count_steps(start: Tensor | None, T: int, reset: Tensor | None, device: torc
 class PositionEncoding(nn.Module):
     """``scale * sin`` and ``scale * cos`` of ``2 pi t / wavelength`` for wavelengths in geometric progression.
 
-    ``counts [...]`` (integers) -> ``[..., dim]``: all sines, then all cosines.
+    ``counts [...]`` (integers) -> ``[..., dim]``: all sines, then all cosines. Steps after ``last`` have the encoding
+    of ``last``; None: every step has its own.
     """
 
-    def __init__(self, dim: int, shortest: float, longest: float, scale: float) -> None:
+    def __init__(self, dim: int, shortest: float, longest: float, scale: float, last: int | None = None) -> None:
         super().__init__()
         self.dim = dim
         self.shortest = shortest
         self.longest = longest
         self.scale = scale
+        self.last = last
 
     def forward(self, counts: Tensor, dtype: torch.dtype) -> Tensor:
         # In float32 a phase of wavelength 2.5 would be 0.1 rad off after a million steps, but mps has no float64.
         # Everything is computed on the device of counts: a copy from the host cannot be part of a CUDA graph.
         widest = torch.float32 if counts.device.type == "mps" else torch.float64
+        counts = counts if self.last is None else counts.clamp(max=self.last)
         t = counts[..., None].to(widest)
         phase = 2 * math.pi * torch.remainder(t / self.wavelengths(t.device, widest), 1.0)
         return (self.scale * torch.cat([phase.sin(), phase.cos()], dim=-1)).to(dtype)
@@ -48,4 +51,5 @@ class PositionEncoding(nn.Module):
         return self.shortest * torch.pow(self.longest / self.shortest, exponents)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, wavelengths {self.shortest:g} to {self.longest:g}, scale {self.scale:g}"
+        held = "" if self.last is None else f", held after step {self.last}"
+        return f"{self.dim}, wavelengths {self.shortest:g} to {self.longest:g}, scale {self.scale:g}{held}"

@@ -167,6 +167,9 @@ class _Pixels:
         stored = torch.randint(256, (count, 784), dtype=torch.uint8, device="cuda")
         return Samples(stored, torch.randint(10, (count,), device="cuda"))
 
+    def augment(self, stored: Tensor) -> Tensor:
+        return stored
+
     def inputs(self, stored: Tensor) -> Tensor:
         return (stored / 255 - 0.5).unsqueeze(-1)
 

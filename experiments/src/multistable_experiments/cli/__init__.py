@@ -7,7 +7,7 @@ import typer
 
 from multistable_experiments.cli.data import pathfinder
 from multistable_experiments.cli.options import default_folder
-from multistable_experiments.cli.paper import claims, figure, report, reproduce
+from multistable_experiments.cli.paper import claims, figure, report, reproduce, sweep
 from multistable_experiments.cli.train import train
 from multistable_experiments.errors import exit_on_error
 
@@ -96,5 +96,5 @@ def bench(
 
 data.command()(pathfinder)
 app.add_typer(data, name="data")
-for command in (train, reproduce, figure, claims, report):
+for command in (train, reproduce, sweep, figure, claims, report):
     app.command()(command)

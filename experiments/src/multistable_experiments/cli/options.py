@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["DEVICE_HELP", "Scale", "default_folder"]
+__all__ = ["DEVICE_HELP", "Recipe", "Scale", "default_folder"]
 
-Scale = Literal["smoke", "small", "paper"]
+Scale = Literal["smoke", "small", "full"]
+Recipe = Literal["paper", "best", "tuned"]
 DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda, cuda:1."
 
 

@@ -1,27 +1,36 @@
 """The commands on the paper: compute its experiments, draw its figures, measure its claims, write the report."""
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from multistable_experiments.cli.options import DEVICE_HELP, Scale, default_folder
+from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, default_folder
 from multistable_experiments.errors import exit_on_error
 
 if TYPE_CHECKING:
+    from multistable_experiments.paper.figures import PaperFigure
     from multistable_experiments.paper.store import Record
 
-__all__ = ["claims", "figure", "report", "reproduce"]
+__all__ = ["claims", "figure", "report", "reproduce", "sweep"]
 
-FIGURES_HELP = "copy-first, generalisation, permuted-mnist, pathfinder; all of them by default."
+FIGURES_HELP = (
+    "tails, copy-first, generalisation, permuted-mnist, without-positions, pathfinder; all of them by default."
+)
 SCALE_HELP = (
-    "paper: all numbers of the paper's tables. small: its models with fewer epochs and images, half an hour per seed "
+    "full: the sizes of the paper's tables. small: its models with fewer epochs and images, half an hour per seed "
     "on a large GPU. smoke: seconds, learns nothing."
 )
 ResultsOption = Annotated[
     Path | None,
     typer.Option(help="Folder of results.", show_default="experiments/results if that folder exists, else results"),
 ]
+RECIPE_HELP = (
+    "paper: the paper's settings and nothing else. best: the best settings that a search on validation data found for "
+    "each layer. tuned: what version 0.1 published."
+)
+RecipeOption = Annotated[Recipe, typer.Option(help=RECIPE_HELP)]
 ScaleOption = Annotated[Scale, typer.Option(help="The scale whose results are used.")]
 
 
@@ -43,10 +52,11 @@ def current_records(results: Path | None, scale: Scale) -> list["Record"]:
 
 def reproduce(
     figures: Annotated[list[str] | None, typer.Argument(help=FIGURES_HELP)] = None,
-    scale: Annotated[Scale, typer.Option(help=SCALE_HELP)] = "paper",
+    scale: Annotated[Scale, typer.Option(help=SCALE_HELP)] = "full",
+    recipe: Annotated[Recipe | None, typer.Option(help=RECIPE_HELP, show_default="paper and best")] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of seeds: 0, 1, ...", show_default="5 at scale paper, else 1"),
+        typer.Option(min=1, help="Number of seeds: 0, 1, ...", show_default="paper 5, best 3; 1 at other scales"),
     ] = None,
     budget: Annotated[str, typer.Option(help="Stop after this time, such as 9m or 1h30m.", show_default="never")] = "",
     out: Annotated[Path, typer.Option(help="Folder of checkpoints and models.")] = Path("runs"),
@@ -68,15 +78,48 @@ def reproduce(
     with exit_on_error(resume_from=out):
         seconds = parse_duration(budget) if budget else None
         folder = results or default_folder("results")
-        summary = compute(figures or None, scale, seeds, seconds, out, folder, Options(device), say=typer.echo)
+        recipes = (recipe,) if recipe else ("paper", "best")
+        summary = compute(figures or None, scale, recipes, seeds, seconds, out, folder, Options(device), say=typer.echo)
     raise typer.Exit(summary.exit_code)
+
+
+def sweep(
+    task: Annotated[Literal["mnist", "copy-first"], typer.Argument(help="The task.")],
+    cell: Annotated[str, typer.Argument(help="The layer: bmru, lru, hybrid, mingru, gru.")],
+    trials: Annotated[int, typer.Option(min=1, help="Trials in all, those of earlier calls included.")] = 16,
+    budget: Annotated[str, typer.Option(help="Begin no trial after this time.", show_default="never")] = "",
+    out: Annotated[Path, typer.Option(help="Folder for the runs of trials, which are removed.")] = Path("runs"),
+    results: ResultsOption = None,
+    device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "auto",
+) -> None:
+    """Search settings of a layer for a task, on validation data alone, for the recipe "best".
+
+    All trials are stored in results/search. Interrupt it at any time:
+    the same command goes on. Needs Optuna, the extra "search" of the experiments.
+    """
+    with exit_on_error():
+        import time
+
+        from multistable_experiments.paper.reproduce import parse_duration
+        from multistable_experiments.paper.search import search
+        from multistable_experiments.training.loop import Options
+
+        if find_spec("optuna") is None:
+            raise ImportError("optuna is missing: pip install './experiments[search]'")
+        deadline = time.perf_counter() + parse_duration(budget) if budget else None
+        folder = results or default_folder("results")
+        choice = search(task, cell, trials, folder, out, Options(device), deadline, typer.echo)
+    typer.echo(f"best so far: {choice}")
 
 
 def figure(
     name: Annotated[str, typer.Argument(help="A figure, or 'all'; any other word lists the names.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
     results: ResultsOption = None,
-    scale: ScaleOption = "paper",
+    scale: ScaleOption = "full",
+    recipe: Annotated[
+        Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
+    ] = None,
 ) -> None:
     """Draw a figure of the paper as SVG and PNG.
 
@@ -91,38 +134,66 @@ def figure(
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
         for each in FIGURES if name == "all" else [name]:
-            picture = FIGURES[each].draw(records, scale)
-            for kind in ("svg", "png"):
-                with whole_file(out / f"{each}.{kind}") as part:
-                    picture.savefig(part, dpi=160, format=kind)
-            typer.echo(f"{out / each}.svg, .png")
+            for own in recipes_of(FIGURES[each], recipe):
+                picture = FIGURES[each].draw(records, scale, own or "paper")
+                path = out / (f"{each}-{own}" if own else each)
+                for kind in ("svg", "png"):
+                    with whole_file(path.with_suffix(f".{kind}")) as part:
+                        picture.savefig(part, dpi=160, format=kind)
+                typer.echo(f"{path}.svg, .png")
+
+
+def recipes_of(figure: "PaperFigure", wanted: Recipe | None) -> list[Recipe | None]:
+    """The recipes by which a figure is drawn; one None for a figure that shows no trained models."""
+    chosen = (wanted,) if wanted else ("paper", "best")
+    return [recipe for recipe in figure.recipes if recipe in chosen] or [None]
 
 
 def claims(
     results: ResultsOption = None,
-    scale: ScaleOption = "paper",
+    scale: ScaleOption = "full",
+    recipe: Annotated[Recipe | None, typer.Option(help=RECIPE_HELP, show_default="paper and best")] = None,
+    form: Annotated[Literal["table", "markdown", "json"], typer.Option("--format", help="How to print.")] = "table",
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if a claim is not held; provisional ones pass.")
     ] = False,
 ) -> None:
-    """Measure every claim of the paper, and print a table: claim, place, measurement, verdict.
+    """Measure every claim of the paper, by each recipe, and print them with their verdicts.
 
     Claims on theory are read from theory.json among the results, those on trained models from the results of runs.
+    The last line says how long the missing runs would take.
     """
-    from multistable_experiments.paper.claims import measure
-    from multistable_experiments.paper.claims.table import show
+    from multistable_experiments.paper.claims import measure_all
+    from multistable_experiments.paper.claims.table import as_json, markdown, show
 
+    recipes: tuple[Recipe, ...] = (recipe,) if recipe else ("paper", "best")
     with exit_on_error():
-        findings = measure(current_records(results, scale), results or default_folder("results"))
-    show(findings)
-    if strict and any(finding.verdict == "not held" for finding in findings.values()):
+        records = current_records(results, scale)
+        findings = measure_all(records, results or default_folder("results"), recipes)
+    if form == "table":
+        show(findings)
+        typer.echo(describe_missing(records, scale, recipes))
+    else:
+        typer.echo(markdown(findings) if form == "markdown" else as_json(findings))
+    if strict and any(finding.verdict == "not held" for found in findings.values() for finding in found.values()):
         raise typer.Exit(1)
+
+
+def describe_missing(records: list["Record"], scale: Scale, recipes: tuple[Recipe, ...]) -> str:
+    """How many runs are missing, and the seconds of GPU time they would take."""
+    from multistable_experiments.paper import store
+    from multistable_experiments.paper.experiments import plan
+
+    planned = plan(None, scale, None, recipes)
+    missing = store.missing(records, planned)
+    seconds = sum(store.estimate_seconds(each, records) for each in missing)
+    return f"{len(missing)} of {len(planned)} runs are missing: about {seconds:,.0f} s of an H200"
 
 
 def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: ResultsOption = None,
-    scale: ScaleOption = "paper",
+    scale: ScaleOption = "full",
 ) -> None:
     """Write one HTML page with all figures and claims of the paper, the runs behind them, and what is missing."""
     from rich.console import Console

@@ -28,7 +28,7 @@ CELL_HELP = (
 )
 SCALE_HELP = (
     "Sizes to start from; other options change single ones. smoke: seconds, learns little. small: minutes on a CPU. "
-    "paper: the paper's tables, for a GPU."
+    "full: the paper's tables, for a GPU."
 )
 OUT_HELP = "Folder of results; each run gets its own folder in it."
 DECAY_HELP = "Weight decay as the paper words it, or sparing norms and eigenvalues."

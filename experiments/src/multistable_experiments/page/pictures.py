@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 __all__ = ["COLOURS", "FAINT", "INK", "embed", "label_ends"]
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish; in a page each is a variable, for light and dark.
-COLOURS = {"BMRU": "#0072b2", "LRU": "#d55e00", "GRU": "#009e73", "hybrid": "#9a4f96"}
+COLOURS = {"BMRU": "#0072b2", "LRU": "#d55e00", "GRU": "#009e73", "hybrid": "#9a4f96", "minGRU": "#b57900"}
 INK, FAINT = "#1a1b1c", "#8a8b8c"
 VARIABLES = {colour: name.lower() for name, colour in COLOURS.items()} | {INK: "ink", FAINT: "faint"}
 STYLE: dict[str, Any] = {

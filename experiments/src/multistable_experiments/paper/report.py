@@ -1,7 +1,7 @@
 """The report: one HTML page with all figures and claims of the paper, the runs behind them, and what is missing."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -12,12 +12,14 @@ from multistable_experiments.files import check_writable, write_atomically
 from multistable_experiments.machine import describe
 from multistable_experiments.page import commit_of, machine_rows, style
 from multistable_experiments.page.pictures import embed
-from multistable_experiments.paper.claims import CHAPTERS, VERDICTS, Claim, Finding, measure
+from multistable_experiments.paper.claims import CHAPTERS, VERDICTS, measure_all
+from multistable_experiments.paper.claims.table import Findings, by_claim
 from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.figures import FIGURES
 from multistable_experiments.paper.figures.style import BAND, BLUE, GREY, RED
-from multistable_experiments.paper.settings import SEEDS, Scale
-from multistable_experiments.paper.store import Record
+from multistable_experiments.paper.recipes import Recipe
+from multistable_experiments.paper.settings import Scale
+from multistable_experiments.paper.store import Record, missing
 
 __all__ = ["make", "write"]
 
@@ -27,7 +29,7 @@ CHAPTER_FIGURES = {
         "implicit_and_approximation", "example_simulation", "surrogates", "stationary_memory", "gradients",
     ),
     "Copy-first-input": ("copy-first", "generalisation"),
-    "Permuted sequential MNIST": ("permuted-mnist",),
+    "Permuted sequential MNIST": ("tails", "permuted-mnist", "without-positions"),
     "Pathfinder": ("pathfinder",),
 }  # fmt: skip
 REM_PER_INCH = 5.9
@@ -41,39 +43,40 @@ def write(
     records: Sequence[Record],
     results: Path | str,
     out: Path,
-    scale: Scale = "paper",
+    scale: Scale = "full",
     tell: Callable[[str], None] = lambda words: None,
 ) -> Path:
     """Write the page of these records, and of the claims on theory in the folder ``results``. ``tell`` is called with
     the name of each figure before it is drawn."""
     check_writable("--out", out)  # before half a minute of drawing
-    write_atomically(out, make(records, measure(records, results), scale, tell).encode())
+    write_atomically(out, make(records, measure_all(records, results), scale, tell).encode())
     return out
 
 
 def make(
     records: Sequence[Record],
-    findings: Mapping[Claim, Finding],
+    findings: Findings,
     scale: Scale,
     tell: Callable[[str], None] = lambda words: None,
 ) -> str:
     """The whole page."""
+    recipes: list[Recipe] = [recipe for recipe in findings if recipe is not None]
     figures = {}
     for name, figure in FIGURES.items():
         tell(f"figure {name}")
-        svg = embed(f"figure-{name}", partial(figure.draw, records, scale), VARIABLES)
-        [points] = re.findall(r'viewBox="0 0 ([\d.]+) ', svg)
-        figures[name] = {"svg": svg, "width": float(points) / 72 * REM_PER_INCH, "of": figure}
+        shown: list[Recipe | None] = [recipe for recipe in recipes if recipe in figure.recipes] or [None]
+        figures[name] = [drawing(name, recipe, records, scale) for recipe in shown]
+    claims = by_claim(findings)
     chapters = [
         {
             "title": title,
-            "figures": [figures[name] for name in CHAPTER_FIGURES.get(title, ()) if name in figures],
-            "claims": [(claim, finding) for claim, finding in findings.items() if claim.chapter == title],
+            "figures": [each for name in CHAPTER_FIGURES.get(title, ()) for each in figures.get(name, ())],
+            "claims": [(claim, found) for claim, found in claims.items() if claim.chapter == title],
         }
         for title in CHAPTERS
     ]
-    verdicts = [finding.verdict for finding in findings.values()]
-    planned = plan(None, scale, range(SEEDS["paper"]))
+    verdicts = [finding.verdict for found in findings.values() for finding in found.values()]
+    planned = plan(None, scale, None, recipes)
     page = Environment(
         loader=PackageLoader("multistable_experiments.paper", "."),
         autoescape=True,
@@ -97,6 +100,15 @@ def make(
     )
 
 
+def drawing(name: str, recipe: Recipe | None, records: Sequence[Record], scale: Scale) -> dict[str, object]:
+    """A figure for the page, by a recipe if it shows trained models."""
+    figure = FIGURES[name]
+    draw = partial(figure.draw, records, scale) if recipe is None else partial(figure.draw, records, scale, recipe)
+    svg = embed(f"figure-{name}{f'-{recipe}' if recipe else ''}", draw, VARIABLES)
+    [points] = re.findall(r'viewBox="0 0 ([\d.]+) ', svg)
+    return {"svg": svg, "width": float(points) / 72 * REM_PER_INCH, "of": figure, "recipe": recipe}
+
+
 def css(words: str) -> str:
     """
     >>> css("Not held")
@@ -116,12 +128,9 @@ def commits(record: Record) -> str:
     return f"{last}, begun at {', '.join(earlier)}" if earlier else last
 
 
-def missing_seeds(records: Sequence[Record], planned: Sequence[Experiment]) -> dict[tuple[str, str], list[int]]:
-    """(task, configuration) -> seeds that are still to be computed."""
-    done = {record.id: record for record in records}
-    seeds: dict[tuple[str, str], list[int]] = {}
-    for experiment in planned:
-        record = done.get(experiment.run.id)
-        if record is None or not record.has(experiment):
-            seeds.setdefault((experiment.run.task.name, experiment.configuration), []).append(experiment.run.seed)
+def missing_seeds(records: Sequence[Record], planned: Sequence[Experiment]) -> dict[tuple[str, str, str], list[int]]:
+    """(recipe, task, configuration) -> seeds that are still to be computed."""
+    seeds: dict[tuple[str, str, str], list[int]] = {}
+    for each in missing(records, planned):
+        seeds.setdefault((each.recipe, each.run.task.name, each.configuration), []).append(each.run.seed)
     return seeds

@@ -4,7 +4,7 @@ import gc
 import math
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from multistable.models import SequenceModel
 from multistable.ops.checks import check_sizes
 from multistable_experiments.files import DamagedFileError, check_writable, read_json, write_json
 from multistable_experiments.paper import store
-from multistable_experiments.paper.experiments import Experiment, plan
-from multistable_experiments.paper.settings import SEEDS, Scale
+from multistable_experiments.paper.experiments import Experiment, TailAt, TestAt, plan
+from multistable_experiments.paper.recipes import Recipe
+from multistable_experiments.paper.settings import Scale
 from multistable_experiments.paper.store import Record
 from multistable_experiments.paper.stream_tests import measure
+from multistable_experiments.paper.tail_tests import measure_tails
 from multistable_experiments.tasks.mnist import DataError
 from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in
 from multistable_experiments.training.loop import BEST, LAST, NonFiniteLossError, Options, OutOfTimeError, train_run
@@ -67,7 +69,8 @@ class Summary:
 
 def reproduce(
     figures: Iterable[str] | None = None,
-    scale: Scale = "paper",
+    scale: Scale = "full",
+    recipes: Sequence[Recipe] = ("paper", "best"),
     seeds: int | None = None,
     budget: float | None = None,
     out: Path | str = "runs",
@@ -76,6 +79,9 @@ def reproduce(
     say: Callable[[str], None] = print,
 ) -> Summary:
     """Compute what is missing in ``results`` of the experiments behind some figures (None: all), seeds 0, 1, ...
+
+    ``seeds`` is their number (None: each recipe's own). No result is overwritten: a run whose file holds the result of
+    another run is skipped.
 
     After ``budget`` seconds (None: no limit) it stops with a checkpoint in ``out``; the same call resumes to the same
     numbers. A test at another length is not interrupted: a budget that ends within one is exceeded by seconds. The
@@ -87,7 +93,7 @@ def reproduce(
         raise ValueError(f"reproduce works in one process, got {count}; train single runs with several")
     if seeds is not None:
         check_sizes(1, seeds=seeds)
-    experiments = plan(figures, scale, range(seeds or SEEDS.get(scale, 1)))
+    experiments = plan(figures, scale, None if seeds is None else range(seeds), recipes)
     options = replace(options or Options(), deadline=clock.deadline)
     sweep = Sweep(scale, Path(out), Path(results), options, say, Summary(len(experiments)))
     missing = [each for each in experiments if not sweep.is_done(each)]
@@ -102,7 +108,8 @@ def reproduce(
         summary.out_of_time = clock.ending
         if summary.out_of_time:
             break
-        say(f"{number} of {len(missing)}: {experiment.run.task.name}/{experiment.name}{clock}")
+        name = f"{experiment.recipe}/{experiment.run.task.name}/{experiment.name}"
+        say(f"{number} of {len(missing)}: {name}{clock}")
         try:
             sweep.attempt(experiment)
         except OutOfTimeError as stop:
@@ -136,7 +143,20 @@ class Sweep:
             self.say("  another process has computed it")
             return
         if (known := self.stored(experiment)) is not None:
+            if known.id != experiment.run.id:
+                self.summary.skipped[experiment.name] = (
+                    f"the file of its name holds the result of another run, {known.id}"
+                )
+                self.say(f"  {self.summary.skipped[experiment.name]}, which is not overwritten")
+                return
             self.say(f"  {why_again(experiment, known, self.out)}")
+        elif (same := self.same_run(experiment)) is not None:
+            path = store.write(
+                self.results, replace(same, configuration=experiment.configuration, recipe=experiment.recipe)
+            )
+            self.summary.done += 1
+            self.say(f"  the same run as by {same.recipe}; {path}")
+            return
         try:
             record, path = compute(experiment, self.scale, self.out, self.results, self.options)
         except MissingDataError as error:
@@ -155,8 +175,13 @@ class Sweep:
 
     def stored(self, experiment: Experiment) -> Record | None:
         """The stored result of this name, if any."""
-        path = store.path_of(self.results, self.scale, experiment.run.task.name, experiment.name)
+        path = store.path_of(self.results, self.scale, experiment.recipe, experiment.run.task.name, experiment.name)
         return store.read(path) if path.is_file() else None
+
+    def same_run(self, experiment: Experiment) -> Record | None:
+        """A complete result of the same run by another recipe, if any."""
+        records = store.load(self.results, self.scale)
+        return next((record for record in records if record.has(experiment)), None)
 
     def is_done(self, experiment: Experiment) -> bool:
         record = self.stored(experiment)
@@ -198,8 +223,6 @@ class Clock:
 
 def why_again(experiment: Experiment, record: Record, out: Path) -> str:
     """Why an experiment is computed although there is a result of its name."""
-    if record.id != experiment.run.id:
-        return f"will replace the result of another run, {record.id}"
     missing, folder = len(record.missing_tests(experiment)), folder_of(experiment.run, out)
     what = f"{missing} of its {len(experiment.tests)} tests are missing or lack what is measured today"
     what = what if missing else "its result has no metrics"
@@ -244,20 +267,36 @@ def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[di
         tests = read_json(path)["tests"] if path.exists() else []
     except DamagedFileError as error:
         raise CheckpointError(f"{error}; remove it to run its tests again") from error
-    complete = [test for test in tests if store.is_complete(experiment.run, test)]
-    done = {(test["length"], test["noise"], test["samples"]): test for test in complete}
+    missing = store.missing_tests(experiment, tests)
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{error}; remove {folder} to compute the run anew") from error
-    missing = [test for test in experiment.tests if (test.length, test.noise, test.samples) not in done]
-    for left, test in zip(reversed(range(len(missing))), missing, strict=True):
-        done[test.length, test.noise, test.samples] = measure(experiment.run, model, test, device)
-        write_json(path, {"tests": list(done.values())})
+    for group in groups(missing):
+        if isinstance(group[0], TailAt):
+            found = measure_tails(experiment.run, model, [test for test in group if isinstance(test, TailAt)], device)
+        else:
+            found = [measure(experiment.run, model, test, device) for test in group if isinstance(test, TestAt)]
+        tests = [*(t for t in tests if not any(same_test(t, new) for new in found)), *found]
+        write_json(path, {"tests": tests})
+        left = len(store.missing_tests(experiment, tests))
         if left and options.deadline is not None and time.perf_counter() >= options.deadline:
             raise OutOfTimeError(f"no time left for {left} of {len(experiment.tests)} tests at other lengths")
-    return list(done.values())
+    return tests
+
+
+def groups(tests: Sequence[TestAt | TailAt]) -> list[list[TestAt | TailAt]]:
+    """The tests that are run together: those of one kind of tail, which share their streams; others alone."""
+    found: dict[object, list[TestAt | TailAt]] = {}
+    for test in tests:
+        found.setdefault((test.tail, test.held) if isinstance(test, TailAt) else test, []).append(test)
+    return list(found.values())
+
+
+def same_test(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    names = ("length", "noise", "samples", "tail", "pixels", "held")
+    return all(first.get(name) == second.get(name) for name in names)
 
 
 def free_memory() -> None:

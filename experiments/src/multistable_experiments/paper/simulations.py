@@ -9,7 +9,11 @@ from torch import Tensor
 from multistable import BMRU, ops
 from multistable.dynamics import simplified_brc
 
-__all__ = ["HeldBit", "first_gradients", "hold_one_bit", "trajectories"]
+__all__ = ["SEEDS", "HeldBit", "first_gradients", "hold_one_bit", "trajectories"]
+
+SEEDS = 10
+LEARNS = 0.05
+"""The largest error of a unit that holds its bit; always answering 0 has 1."""
 
 
 @torch.no_grad()
@@ -24,11 +28,13 @@ def trajectories(x: float, beta: float, starts: Tensor, steps: int, c: float = 0
 
 
 class HeldBit(NamedTuple):
-    """States of trained one-unit models for the inputs +1 and -1, and their errors against length."""
+    """States of trained one-unit models for the inputs +1 and -1, their errors against length, and how many of the
+    seeds learned."""
 
     lengths: list[int]
     states: dict[str, Tensor]
     errors: dict[str, list[float]]
+    learned: dict[str, int]
 
 
 class OneUnitLRU(torch.nn.Module):
@@ -51,11 +57,11 @@ class OneUnitLRU(torch.nn.Module):
 
 
 class OneUnitBMRU(torch.nn.Module):
-    """One bistable unit and a linear read-out."""
+    """One bistable unit, which starts on a branch, and a linear read-out."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rnn = BMRU(1, 1, batch_first=True)
+        self.rnn = BMRU(1, 1, batch_first=True, start="branch")
         self.out = torch.nn.Linear(1, 1)
 
     def states(self, x: Tensor) -> Tensor:
@@ -84,38 +90,36 @@ def error_at(model: torch.nn.Module, T: int, chunk: int = 100_000) -> float:
     return float((y - target).square().mean())
 
 
-def train_to_hold(make: Callable[[], Any], T: int) -> Any:
-    """Train a model to output its first input after 10 to T steps; return the first of ten seeds with an error below
-    0.05.
-
-    One bistable unit learns only if it starts with both a write and a hold in reach. Seeds 0 and 1 learn it too, but
-    leave one symbol unwritten (the state stays at h_0 = 0), which makes a poorer picture.
-    """
-    for seed in range(2, 12):
-        with torch.random.fork_rng(devices=[]):  # leaves the caller's random numbers alone
-            torch.manual_seed(seed)
-            model = make()
-        optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
-        loss = torch.ones(())
-        for _ in range(500):
-            loss = (model(first_input(T))[0][:, 9:] - first_input(1)).square().mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-        if loss.item() < 0.05:
-            return model
-    raise RuntimeError(f"none of ten seeds learned to hold the first input for {T} steps")
+def train_to_hold(make: Callable[[], Any], T: int, seed: int) -> tuple[Any, float]:
+    """Train a model to output its first input at the last of T steps; return it and its error."""
+    with torch.random.fork_rng(devices=[]):  # leaves the caller's random numbers alone
+        torch.manual_seed(seed)
+        model = make()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
+    for _ in range(500):
+        loss = (model(first_input(T))[0][:, -1] - first_input(1)[:, 0]).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return model, error_at(model, T)
 
 
 def hold_one_bit(lengths: tuple[int, ...] = (10, 50, 100, 1000, 10_000, 100_000, 1_000_000)) -> HeldBit:
-    """Train one unit of each kind on 50 steps, then test it at all lengths."""
-    states, errors = {}, {}
+    """Train one unit of each kind on 50 steps with ten seeds, and test the first that learned at all lengths.
+
+    One bistable unit learns only if it starts with both a write and a hold in reach: 4 of these seeds do.
+    """
+    states, errors, learned = {}, {}, {}
     for name, make in (("BMRU", OneUnitBMRU), ("LRU", OneUnitLRU)):
-        model = train_to_hold(make, 50)
+        trained = [train_to_hold(make, 50, seed) for seed in range(SEEDS)]
+        models = [model for model, error in trained if error < LEARNS]
+        if not models:
+            raise RuntimeError(f"{name} learned to hold its first input with none of {SEEDS} seeds")
+        learned[name] = len(models)
         with torch.no_grad():
-            states[name] = model.states(first_input(200))[..., 0]
-        errors[name] = [error_at(model, length) for length in lengths]
-    return HeldBit(list(lengths), states, errors)
+            states[name] = models[0].states(first_input(200))[..., 0]
+        errors[name] = [error_at(models[0], length) for length in lengths]
+    return HeldBit(list(lengths), states, errors, learned)
 
 
 def first_gradients(lengths: tuple[int, ...], writes_later: bool) -> tuple[list[float], list[float]]:

@@ -1,26 +1,43 @@
-"""Stored results: one small JSON file per experiment, ``results/<task>/<configuration>-seed<k>.json``.
+"""Stored results: one small JSON file per experiment, ``results/<recipe>/<task>/<configuration>-seed<k>.json``.
 
-Scales other than ``paper`` have a folder of their own, ``results/<scale>/<task>/...``. Each file has a checksum, so
-that one that was edited or truncated is not read.
+Scales other than ``full`` have a folder of their own, ``results/<scale>/<recipe>/<task>/...``. Each file has a
+checksum, so that one that was edited or truncated is not read.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from multistable_experiments.files import UNREADABLE, read_json, write_json
-from multistable_experiments.paper.experiments import Experiment, TestAt, plan
+from multistable_experiments.paper.experiments import Experiment, TailAt, TestAt, plan
+from multistable_experiments.paper.recipes import RECIPES, Recipe
 from multistable_experiments.paper.settings import Scale
+from multistable_experiments.tasks.mnist import Tail
 from multistable_experiments.training.run import Run
 
-__all__ = ["Record", "by_seed", "is_complete", "load", "outdated", "path_of", "read", "summarise", "write"]
+__all__ = [
+    "Record",
+    "by_seed",
+    "estimate_seconds",
+    "load",
+    "missing",
+    "missing_tests",
+    "outdated",
+    "path_of",
+    "read",
+    "summarise",
+    "write",
+]
 
 MOST_EPOCHS = 50
 """A history keeps at most so many epochs, evenly spaced, and the best and the last one."""
 DIGITS = 4
+USUAL_SPEED = 6e7
+"""Timesteps per second of two blocks of 256 units on an H200."""
+TRAINING_SAMPLES = {"copy-first": 54_000, "mnist": 54_000, "pathfinder": 162_000}
 BMRU_MEASUREMENTS = ("stored", "overwritten", "intact", "restored")
 """What a test measures of a model with a BMRU, beside the metric."""
 
@@ -48,10 +65,12 @@ class Record:
     options: dict[str, Any] = field(default_factory=dict)
     """How it was computed: CUDA graph, compiled."""
     tests: list[dict[str, Any]] = field(default_factory=list)
-    """Of the best weights, on streamed sequences: ``length``, ``noise``, ``samples``, the metric (``mse``), and for
-    models with a BMRU what noise overwrote: see :func:`multistable_experiments.paper.stream_tests.measure`."""
+    """Of the best weights, on streamed sequences: see :func:`multistable_experiments.paper.stream_tests.measure` and
+    :func:`multistable_experiments.paper.tail_tests.measure_tails`."""
     failure: str | None = None
     """Why there are no metrics: where the loss became NaN."""
+    recipe: Recipe = "tuned"
+    """Results of version 0.1 do not say it."""
 
     @property
     def id(self) -> str:
@@ -71,8 +90,14 @@ class Record:
 
     def streamed(self, length: int, noise: float, name: str | None = None) -> float | None:
         """The error on streamed sequences of this length and noise, or another measurement of that test by name."""
-        tests = (t for t in self.tests if t["length"] == length and math.isclose(t["noise"], noise))
+        tests = (t for t in self.tests if t.get("length") == length and math.isclose(t["noise"], noise))
         return next(tests, {}).get(name or self.run.task.metric)
+
+    def after_tail(self, tail: Tail, pixels: int, held: bool, name: str = "accuracy") -> float | None:
+        """The accuracy in percent after a tail, or ``same``, the share of answers that did not change, in percent."""
+        tests = (t for t in self.tests if (t.get("tail"), t.get("pixels"), t.get("held")) == (tail, pixels, held))
+        value = next(tests, {}).get(name)
+        return None if value is None else 100 * value
 
     def has(self, experiment: Experiment) -> bool:
         """Whether nothing is left to compute: the run failed, or has its metrics and all tests."""
@@ -80,24 +105,33 @@ class Record:
             return False
         return self.failure is not None or ("last" in self.metrics and not self.missing_tests(experiment))
 
-    def missing_tests(self, experiment: Experiment) -> list[TestAt]:
+    def missing_tests(self, experiment: Experiment) -> list[TestAt | TailAt]:
         """The tests of an experiment that are absent or incomplete."""
-        done = {(t["length"], t["noise"], t["samples"]) for t in self.tests if is_complete(self.run, t)}
-        return [test for test in experiment.tests if (test.length, test.noise, test.samples) not in done]
+        return missing_tests(experiment, self.tests)
 
 
-def is_complete(run: Run, test: dict[str, Any]) -> bool:
-    """Whether a test has all that is measured today; one of an earlier version may not."""
-    return {run.task.metric, *(BMRU_MEASUREMENTS if run.model.has_bmru else ())} <= test.keys()
+def missing_tests(experiment: Experiment, found: Sequence[dict[str, Any]]) -> list[TestAt | TailAt]:
+    """The tests of an experiment that are not among those found, with all that is measured today."""
+    metric, has_bmru = experiment.run.task.metric, experiment.run.model.has_bmru
+
+    def is_found(test: TestAt | TailAt) -> bool:
+        measured = {metric, *(BMRU_MEASUREMENTS if has_bmru and isinstance(test, TestAt) else ())}
+        return any(asdict(test).items() <= each.items() and measured <= each.keys() for each in found)
+
+    return [test for test in experiment.tests if not is_found(test)]
 
 
-def path_of(results: Path | str, scale: Scale, task: str, name: str) -> Path:
+def path_of(results: Path | str, scale: Scale, recipe: Recipe, task: str, name: str) -> Path:
     """The file of an experiment's record."""
-    return (Path(results) if scale == "paper" else Path(results) / scale) / task / f"{name}.json"
+    return folder_of(results, scale) / recipe / task / f"{name}.json"
+
+
+def folder_of(results: Path | str, scale: Scale) -> Path:
+    return Path(results) if scale == "full" else Path(results) / scale
 
 
 def write(results: Path | str, record: Record) -> Path:
-    path = path_of(results, record.scale, record.run.task.name, record.name)
+    path = path_of(results, record.scale, record.recipe, record.run.task.name, record.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"id": record.id} | asdict(record) | {"run": record.run.to_dict()})
     return path
@@ -108,6 +142,7 @@ def read(path: Path) -> Record:
     try:
         values = read_json(path)
         run, id = Run.from_dict(values.pop("run")), values.pop("id")
+        values["scale"] = "full" if values["scale"] == "paper" else values["scale"]  # its name in version 0.1
         record = Record(run=run, **values)
     except UNREADABLE as error:
         raise ValueError(f"{path} is not a result: {error}; {remove}") from error
@@ -116,24 +151,50 @@ def read(path: Path) -> Record:
     return record
 
 
-def load(results: Path | str, scale: Scale = "paper") -> list[Record]:
+def load(results: Path | str, scale: Scale = "full", recipes: Iterable[Recipe] = RECIPES) -> list[Record]:
     """All records of a scale, sorted by path. Raise if a file does not have the name of its record."""
-    folder = Path(results) if scale == "paper" else Path(results) / scale
-    # Not glob, which takes a folder without read permission for an empty one.
-    tasks = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    records = {path: read(path) for path in sorted(p for task in tasks for p in task.iterdir() if p.suffix == ".json")}
+    records = {}
+    for recipe in recipes:
+        folder = folder_of(results, scale) / recipe
+        # Not glob, which takes a folder without read permission for an empty one.
+        tasks = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        records |= {path: read(path) for task in tasks for path in sorted(task.iterdir()) if path.suffix == ".json"}
     for path, record in records.items():
-        own = path_of(results, record.scale, record.run.task.name, record.name)
+        own = path_of(results, record.scale, record.recipe, record.run.task.name, record.name)
         if path != own:
             raise ValueError(f"{path} holds the result of {own}: rename it or remove it")
     return list(records.values())
 
 
-def outdated(records: Sequence[Record], scale: Scale = "paper") -> list[Record]:
+def outdated(records: Sequence[Record], scale: Scale = "full") -> list[Record]:
     """The records whose experiment has other settings now. They must not be read as its results."""
     planned = plan(None, scale, sorted({record.run.seed for record in records}))
-    now = {(experiment.run.task.name, experiment.name): experiment.run.id for experiment in planned}
-    return [record for record in records if now.get((record.run.task.name, record.name), record.id) != record.id]
+    now = {(each.recipe, each.run.task.name, each.name): each.run.id for each in planned}
+    return [r for r in records if now.get((r.recipe, r.run.task.name, r.name), r.id) != r.id]
+
+
+def missing(records: Sequence[Record], planned: Sequence[Experiment]) -> list[Experiment]:
+    """The experiments that have no result, or lack tests."""
+    done = {(record.recipe, record.id): record for record in records}
+    found = ((done.get((each.recipe, each.run.id)), each) for each in planned)
+    return [each for record, each in found if record is None or not record.has(each)]
+
+
+def estimate_seconds(experiment: Experiment, records: Sequence[Record]) -> float:
+    """How long a run would train: as fast as the runs of the same layers and width, or at the speed of two blocks.
+
+    Without compiling, data and tests at other lengths.
+    """
+    run = experiment.run
+    samples = TRAINING_SAMPLES[run.task.name] + getattr(run.task, "more_images", 0)
+    timesteps = run.epochs * run.task.length * samples
+    alike = [
+        record.timesteps_per_second
+        for record in records
+        if (record.run.model.cells, record.run.model.d_state) == (run.model.cells, run.model.d_state)
+    ]
+    blocks = len(run.model.cells) * (2 if run.model.bidirectional else 1) * run.model.d_state / 256
+    return timesteps / (statistics.median(alike) if alike else 2 * USUAL_SPEED / blocks)
 
 
 def by_seed(records: Sequence[Record], task: str, configuration: str) -> dict[int, Record]:
@@ -165,6 +226,7 @@ def summarise(
         options=result["options"],
         tests=tests,
         failure=failure,
+        recipe=experiment.recipe,
     )
 
 

@@ -51,6 +51,10 @@ class Task(ABC):
     def inputs(self, stored: Tensor) -> Tensor:
         """Inputs ``x [B, T, D]``, float32, of rows of ``Samples.stored [B, ...]``."""
 
+    def augment(self, stored: Tensor) -> Tensor:
+        """Rows of ``Samples.stored`` as training sees them: changed at random or among the batch, or as they are."""
+        return stored
+
     @abstractmethod
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss of each sample, ``[B]``, of ``output [B, d_output]`` and ``target [B]``."""

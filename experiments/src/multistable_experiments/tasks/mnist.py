@@ -1,4 +1,4 @@
-"""Sequential MNIST: one pixel per timestep, permuted or in reading order, with black pixels at the end."""
+"""Sequential MNIST: one pixel per timestep, permuted or in reading order, with a tail of other pixels at the end."""
 
 import gzip
 import hashlib
@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +20,18 @@ from multistable_experiments.tasks.base import Classification, Samples, Split, s
 from multistable_experiments.tasks.folder import data_folder
 from multistable_experiments.tasks.seeds import generator
 
-__all__ = ["MNIST", "PERMUTATION_SEED", "DataError", "load", "permutation"]
+__all__ = ["MNIST", "PERMUTATION_SEED", "DataError", "Tail", "TailPixels", "load", "permutation"]
 
 PIXELS = 28 * 28
 
 PERMUTATION_SEED = 0
 """The paper does not give its permutation: ours is ``permutation()``, the same in all runs whatever their seed."""
+
+Tail = Literal["black", "random", "images"]
+"""What follows an image: black pixels, uniformly random ones, or the pixels of other images in the same order."""
+RANDOM_PIXELS = 1 << 22
+"""The random tails of all images are stretches of one sequence of so many pixels, each image's from a place of its own:
+a tail of a million steps needs no memory of its own, and is the same on every device."""
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 TIMEOUT_SECONDS = 30
@@ -46,9 +53,9 @@ class DataError(ValueError):
 class MNIST(Classification):
     """The paper's section "Permuted sequential MNIST".
 
-    ``x [B, T, 1]``: the 784 pixels as ``p / 255 - 0.5``, then ``black_pixels`` pixels of value -0.5 (p = 0). Target:
-    the digit. The 60,000 training images are shuffled by the run's seed and split 90 % / 10 %; the pixels stay bytes on
-    the device and are normalised batch by batch.
+    ``x [B, T, 1]``: the 784 pixels as ``p / 255 - 0.5``, then the tail, in the paper ``black_pixels`` pixels of value
+    -0.5 (p = 0). Target: the digit. The 60,000 training images are shuffled by the run's seed and split 90 % / 10 %;
+    the pixels stay bytes on the device and are normalised batch by batch.
     """
 
     name = "mnist"
@@ -60,8 +67,12 @@ class MNIST(Classification):
     train_samples: int = 60_000
     """Images for training and validation together; fewer than 60,000 for a quick look."""
     test_samples: int = 10_000
+    tail: Tail = "black"
+    """What the ``black_pixels`` pixels after the image are."""
 
     def __post_init__(self) -> None:
+        if self.tail not in get_args(Tail):
+            raise ValueError(f"tail must be one of {', '.join(get_args(Tail))}, got {self.tail!r}")
         check_sizes(0, black_pixels=self.black_pixels)
         check_sizes(1, test_samples=self.test_samples)
         check_sizes(2, train_samples=self.train_samples)
@@ -81,11 +92,48 @@ class MNIST(Classification):
         pixels = images[rows]
         if self.permuted:
             pixels = pixels[:, permutation()]
+        if self.tail != "black" and self.black_pixels:
+            tail = TailPixels(self.tail, pixels, generator(seed, self.name, "tail", split))
+            pixels = torch.cat([pixels, tail(0, self.black_pixels)], dim=1)
         return Samples(pixels.to(device), labels[rows].long().to(device))
 
+    def augment(self, stored: Tensor) -> Tensor:
+        """Give each image the tail of another one of the batch, so that no tail tells its label."""
+        return torch.cat([stored[:, :PIXELS], stored[:, PIXELS:].roll(1, dims=0)], dim=1)
+
     def inputs(self, stored: Tensor) -> Tensor:
-        pixels = F.pad(stored, (0, self.black_pixels))  # [B, T], bytes: a quarter of the traffic of floats
-        return (pixels.to(torch.float32) / 255 - 0.5).unsqueeze(-1)
+        black = self.black_pixels if self.tail == "black" else 0  # other tails are stored
+        return normalise(F.pad(stored, (0, black)))  # padded as bytes: a quarter of the traffic of floats
+
+
+def normalise(pixels: Tensor) -> Tensor:
+    """Bytes ``[B, T]`` to inputs ``[B, T, 1]``: ``p / 255 - 0.5``."""
+    return (pixels.to(torch.float32) / 255 - 0.5).unsqueeze(-1)
+
+
+class TailPixels:
+    """The tails of a set of images ``[S, 784]``: ``tail(start, stop)`` are their pixels from ``start`` to ``stop``,
+    bytes ``[S, stop - start]``, however long the tail is.
+
+    Tails of ``"images"`` are the following images of the set, the first after the last.
+    """
+
+    def __init__(self, kind: Tail, images: Tensor, random: torch.Generator) -> None:
+        S = len(images)
+        if kind == "images":
+            self.pixels, first = images.flatten(), PIXELS * (torch.arange(S) + 1)
+        elif kind == "random":
+            self.pixels = torch.randint(256, (RANDOM_PIXELS,), dtype=torch.uint8, generator=random)
+            first = torch.randint(RANDOM_PIXELS, (S,), generator=random)
+        else:
+            self.pixels, first = torch.zeros(1, dtype=torch.uint8), torch.zeros(S, dtype=torch.int64)
+        self.pixels = self.pixels.to(images.device)
+        self.first = first.to(images.device)
+
+    def __call__(self, start: int, stop: int, rows: slice = slice(None)) -> Tensor:
+        """Of the images ``rows`` only."""
+        steps = torch.arange(start, stop, device=self.first.device)
+        return self.pixels[(self.first[rows, None] + steps) % len(self.pixels)]
 
 
 def permutation() -> Tensor:

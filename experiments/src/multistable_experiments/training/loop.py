@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,10 @@ class Options:
     """Least time between two checkpoints; a killed run loses about this much work."""
     deadline: float | None = None
     """Training stops with a checkpoint when ``time.perf_counter()`` reaches this (one process only)."""
+    after_epoch: Callable[[dict[str, Any]], None] | None = None
+    """Called with the line of metrics of each epoch, in the first process. What it raises ends the training."""
+    test: bool = True
+    """Whether the trained model is tested; a search must not see the test set."""
 
 
 def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
@@ -222,6 +227,8 @@ class Training:
             with file_named(path), path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         self.save_if_due()
+        if self.processes.first and self.options.after_epoch is not None:
+            self.options.after_epoch(record)
 
     def is_best(self, score: float) -> bool:
         if self.best is None:
@@ -267,7 +274,7 @@ class Training:
 
     def test(self) -> dict[str, Any]:
         """Test the last weights and the best ones on the validation set, and write the result."""
-        samples = self.run.task.samples("test", self.run.seed, self.processes.device)
+        samples = self.run.task.samples("test", self.run.seed, self.processes.device) if self.options.test else None
         metrics = {"last": self.test_weights(samples, self.run.epochs)}
         if self.best is not None:
             checkpoint.restore(self.model.state_dict(), self.best_weights, "of the best epoch")
@@ -294,9 +301,11 @@ class Training:
             "options": {"graph": self.graph, "compiled": self.compiled},
         }
 
-    def test_weights(self, samples: Samples, epoch: int) -> dict[str, Any]:
-        test, metric = self.evaluate(samples), self.run.task.metric
+    def test_weights(self, samples: Samples | None, epoch: int) -> dict[str, Any]:
         valid = {key: value for key, value in self.history[epoch - 1].items() if key.startswith("valid")}
+        if samples is None:
+            return {"epoch": epoch, **valid}
+        test, metric = self.evaluate(samples), self.run.task.metric
         return {"epoch": epoch, **valid, "test_loss": test.loss, f"test_{metric}": test.score}
 
     # Checkpoints

@@ -10,13 +10,18 @@ from typing import Any, Literal, get_args
 from multistable.models import ModelConfig
 from multistable.models.config import LRUConfig, PositionConfig
 from multistable.ops.checks import check_sizes
-from multistable_experiments.tasks import TASKS, Task
+from multistable_experiments.tasks import MNIST, TASKS, Pathfinder, Task
 
 __all__ = ["LATER", "Decay", "Precision", "Run", "Schedule"]
 
 Precision = Literal["float32", "bfloat16"]
 
-LATER: dict[type, dict[str, Any]] = {ModelConfig: {"start": "zero"}}
+LATER: dict[type, dict[str, Any]] = {
+    MNIST: {"tail": "black"},
+    Pathfinder: {"more_images": 0, "augmented": False},
+    ModelConfig: {"start": "zero"},
+    PositionConfig: {"held": False},
+}
 """Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
 means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
 the field gets this value, so that identities last."""

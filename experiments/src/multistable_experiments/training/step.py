@@ -88,7 +88,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         stored, target = self.samples.stored[self.index], self.samples.target[self.index]
         with autocast(self.processes.device, self.precision):
-            output, _ = self.forward(self.task.inputs(stored))
+            output, _ = self.forward(self.task.inputs(self.task.augment(stored)))
         output = output.float()
         loss = self.task.losses(output, target).mean()
         loss.backward()

@@ -1,4 +1,4 @@
-"""Every verdict on trained models occurs: from records that hold a claim, break it, or are too few."""
+"""Every verdict on trained models occurs: records confirm a claim, break it, or are too few."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ TRAINED = {claim.id: claim for claim in CLAIMS}
 
 
 @pytest.fixture(scope="module")
-def whole() -> list[Record]:
+def all_records() -> list[Record]:
     return records()
 
 
@@ -50,13 +50,13 @@ BREAKS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_every_claim_is_broken():
+def test_there_are_results_that_break_every_claim():
     assert set(BREAKS) == set(TRAINED)
 
 
 @pytest.mark.parametrize("id", TRAINED)
-def test_five_seeds_of_full_length_decide_a_claim(id, whole):
-    finding = TRAINED[id].measure(whole)
+def test_five_full_length_seeds_decide_a_claim(id, all_records):
+    finding = TRAINED[id].measure(all_records)
     assert (finding.verdict, finding.words) == ("held", "held")
     assert finding.evidence == "seeds 0, 1, 2, 3, 4; 100 epochs"
 
@@ -68,35 +68,35 @@ FIGURES = {
 }
 
 
-def broken(id: str, seeds: range = range(5)) -> list[Record]:
-    """Records of the claim's figures that break it."""
+def breaking_records(id: str, seeds: range = range(5)) -> list[Record]:
+    """Records of the claim's figures that break the claim."""
     return records(seeds, FIGURES[TRAINED[id].chapter], **BREAKS[id])
 
 
 @pytest.mark.parametrize("id", TRAINED)
-def test_other_results_break_a_claim(id):
-    finding = TRAINED[id].measure(broken(id))
+def test_breaking_records_break_a_claim(id):
+    finding = TRAINED[id].measure(breaking_records(id))
     assert (finding.verdict, finding.words) == ("not held", "not held"), finding
 
 
 @pytest.mark.parametrize("id", TRAINED)
-def test_four_seeds_are_provisional_either_way(id):
+def test_four_seeds_are_always_provisional(id):
     finding = TRAINED[id].measure(records(range(4)))
     assert (finding.verdict, finding.words) == ("provisional", "provisional (held so far)")
     assert finding.evidence == "seeds 0, 1, 2, 3; 100 epochs"
-    assert TRAINED[id].measure(broken(id, range(4))).words == "provisional (not held so far)"
+    assert TRAINED[id].measure(breaking_records(id, range(4))).words == "provisional (not held so far)"
 
 
 @pytest.mark.parametrize("id", TRAINED)
-def test_fewer_epochs_are_provisional(id, whole):
-    short = [replace(record, run=replace(record.run, epochs=30)) for record in whole]
+def test_fewer_epochs_are_provisional(id, all_records):
+    short = [replace(record, run=replace(record.run, epochs=30)) for record in all_records]
     finding = TRAINED[id].measure(short)
     assert finding.verdict == "provisional"
     assert finding.evidence == "seeds 0, 1, 2, 3, 4; 30 epochs of 100"
 
 
-def test_one_shorter_run_is_provisional(whole):
-    mixed = [replace(r, run=replace(r.run, epochs=30)) if r.run.seed == 2 else r for r in whole]
+def test_one_shorter_run_is_provisional(all_records):
+    mixed = [replace(r, run=replace(r.run, epochs=30)) if r.run.seed == 2 else r for r in all_records]
     finding = TRAINED["copy-300-bmru"].measure(mixed)
     assert finding.verdict == "provisional"
     assert finding.evidence == "seeds 0, 1, 2, 3, 4; 30, 100 epochs of 100"
@@ -109,15 +109,15 @@ def test_nothing_is_measured_without_results(id):
     assert finding.measured.startswith("missing: ")
 
 
-def test_only_seeds_of_all_configurations_count(whole):
-    some = [r for r in whole if not (r.configuration == "lru-T100" and r.run.seed in (1, 3))]
+def test_only_seeds_with_all_configurations_count(all_records):
+    some = [r for r in all_records if not (r.configuration == "lru-T100" and r.run.seed in (1, 3))]
     finding = TRAINED["copy-100-both"].measure(some)
     assert finding.seeds == (0, 2, 4)
     assert finding.verdict == "provisional"
 
 
-def test_mean_and_spread_over_seeds(whole):
-    assert TRAINED["copy-300-bmru"].measure(whole).measured == "BMRU 0.003 ± 4.7e-06"
+def test_mean_and_spread_over_seeds(all_records):
+    assert TRAINED["copy-300-bmru"].measure(all_records).measured == "BMRU 0.003 ± 4.7e-06"
     assert TRAINED["copy-300-bmru"].measure(records([2])).measured == "BMRU 0.003"
 
 
@@ -140,14 +140,14 @@ def test_failed_runs_are_named():
     assert "best epochs" not in finding.note
 
 
-def test_a_failed_run_of_another_seed_does_not_count(whole):
+def test_a_failed_run_of_another_seed_does_not_count(all_records):
     [lonely] = (r for r in records([7]) if r.configuration == "bmru-T100")
-    finding = TRAINED["copy-100-both"].measure([*whole, *with_failures([lonely], "bmru")])
+    finding = TRAINED["copy-100-both"].measure([*all_records, *with_failures([lonely], "bmru")])
     assert (finding.verdict, finding.seeds) == ("held", (0, 1, 2, 3, 4))
 
 
-def test_runs_without_best_weights(whole):
-    without = [replace(r, metrics={"last": r.metrics["last"]}) for r in whole]
+def test_runs_without_best_weights(all_records):
+    without = [replace(r, metrics={"last": r.metrics["last"]}) for r in all_records]
     finding = TRAINED["mnist-lru-better"].measure(without)
     assert finding.held
     assert "best on validation" not in finding.note
@@ -156,38 +156,38 @@ def test_runs_without_best_weights(whole):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("id", TRAINED)
-def test_numbers_that_are_not_finite_are_shown_and_hold_nothing(id, value, whole):
-    """A run can end with finite losses in training and others in its tests."""
+def test_non_finite_numbers_are_shown_and_confirm_nothing(id, value, all_records):
+    """A run can have finite losses in training but not in its tests."""
 
-    def spoiled(record: Record) -> Record:
+    def with_value(record: Record) -> Record:
         metrics = {which: dict.fromkeys(found, value) | {"epoch": 1} for which, found in record.metrics.items()}
         groups = [{"least": 0, "most": 0, "sequences": 400, "mse": value}]
         tests = [test | {"mse": value, "overwrites": groups} for test in record.tests]
         return replace(record, metrics=metrics, tests=tests) if record.run.seed == 2 else record
 
-    finding = TRAINED[id].measure([spoiled(record) for record in whole])
+    finding = TRAINED[id].measure([with_value(record) for record in all_records])
     assert "nan" in finding.measured or "inf" in finding.measured
     if math.isnan(value):
         assert finding.verdict == "not held"
 
 
-def test_another_outcome_of_the_best_weights_is_noted():
+def test_a_different_verdict_with_the_best_weights_is_noted():
     last_only = records(best={"lru-2-blocks": 92.0})
     finding = TRAINED["mnist-lru-better"].measure(last_only)
     assert finding.verdict == "held"
     assert "with the weights best on validation not held: -1.0" in finding.note
 
 
-def test_tuned_units_are_noted(whole):
-    said = {id for id, claim in TRAINED.items() if "timestep of its own" in claim.measure(whole).note}
-    assert said == {id for id in TRAINED if id.startswith(("mnist", "pathfinder"))} - {
+def test_tuned_units_are_noted(all_records):
+    noted = {id for id, claim in TRAINED.items() if "timestep of its own" in claim.measure(all_records).note}
+    assert noted == {id for id in TRAINED if id.startswith(("mnist", "pathfinder"))} - {
         "mnist-positions-help-bmru", "mnist-positions-impede-lru"
     }  # fmt: skip
 
 
-def test_first_thresholds_are_noted(whole):
-    said = {id for id, claim in TRAINED.items() if "thresholds of 8" in claim.measure(whole).note}
-    assert said == {
+def test_initial_thresholds_are_noted(all_records):
+    noted = {id for id, claim in TRAINED.items() if "thresholds of 8" in claim.measure(all_records).note}
+    assert noted == {
         "copy-100-both", "copy-300-bmru", "longer-bmru-resilient", "longer-bmru-loud", "longer-bmru-quiet",
         "longer-bmru-overwrites",
     }  # fmt: skip

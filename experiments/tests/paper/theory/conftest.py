@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def theory(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str, dict[str, Any]], None]]:
-    """Check an entry of the file, or record it."""
+    """Check an entry against the file, or record it."""
     if not request.config.getoption("--record", default=False):
         stored = read_json(FILE)
 

@@ -42,7 +42,7 @@ def exact_scan_drifts(patch: Patch) -> None:
 
 
 def many_ticks_more(patch: Patch) -> None:
-    """A clock that is fast enough where few ticks are asked for."""
+    """Run at least 10,000 ticks, so that even a clock of few ticks converges."""
     plain = theory_claims.settle
     patch.setattr(theory_claims, "settle", lambda *args, ticks: plain(*args, ticks=max(ticks, 10_000)))
 
@@ -52,7 +52,7 @@ def trajectories_at_rest(patch: Patch) -> None:
 
 
 def nan_field(patch: Patch) -> None:
-    """A field that is right where its equilibria are searched, and NaN where it is iterated."""
+    """Make the field NaN where it is iterated, but not where its equilibria are searched."""
     patch.setattr(theory_claims, "settle", lambda field, h, *args, ticks: h * math.nan)
 
 
@@ -251,7 +251,7 @@ def test_bmru_keeps_its_start() -> Finding:
     with seeded():
         rnn = BMRU(4, 32, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
-        rnn.get_parameter("bias_ih_l0")[32:] = 100.0  # thresholds no candidate reaches
+        rnn.get_parameter("bias_ih_l0")[32:] = 100.0  # no candidate reaches these thresholds
         h0 = gaussian(1, 16, 32)
         last = rnn(gaussian(1, 5000, 4, seed=1).expand(16, -1, -1), h0)[1]
     wrong = differing(last, h0)

@@ -49,7 +49,7 @@ def nan_residuals(patch: Patch) -> None:
 
 
 def missing_roots(patch: Patch) -> None:
-    """Only one root of each element, and a good one."""
+    """Return only one root per element, a correct one."""
     plain = dynamics.equilibria
 
     def broken(*args, **options):
@@ -113,7 +113,7 @@ def against_clock(field: Field, ticks: int, states: Tensor, *args: Tensor) -> Fi
     for t in range(states.shape[1]):
         here = [x[:, t] for x in args]
         h = theory_claims.settle(field, h, *here, ticks=ticks)
-        good &= (field(h, *here) - h).abs() < 1e-10  # once it has not come to rest, later states are its guess
+        good &= (field(h, *here) - h).abs() < 1e-10  # after a step that did not converge, later states are guesses
         rested += int(good.sum())
         apart.append(torch.where(good, (states[:, t] - h).abs(), 0.0))
     worst, share = largest(apart), rested / states.numel()
@@ -180,7 +180,7 @@ def test_iterating_is_slower() -> Finding:
 def fastest(layer: Callable[[Tensor], object], x: Tensor) -> float:
     times = []
     with one_thread():
-        for _ in range(11):  # the first one compiles
+        for _ in range(11):  # the first call compiles
             start = time.perf_counter()
             layer(x)
             times.append(time.perf_counter() - start)

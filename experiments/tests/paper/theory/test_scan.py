@@ -33,7 +33,7 @@ def wrong_operator(patch: Patch) -> None:
 
 
 def wrong_products(patch: Patch) -> None:
-    """The right states: theorem 2 is about both components."""
+    """Wrong products with correct states: theorem 2 is about both components."""
     plain = branches.associative_scan
 
     def broken(combine, elements, reverse=False):
@@ -54,7 +54,7 @@ def linear_scan_off(patch: Patch) -> None:
 
 
 def sequential_scan(patch: Patch) -> None:
-    """The right states, after as many calls of the operator as a loop has."""
+    """Correct states, with as many operator calls as a loop."""
     plain = branches.associative_scan
 
     def broken(combine, elements, reverse=False):
@@ -67,7 +67,7 @@ def sequential_scan(patch: Patch) -> None:
 
 
 def rereading_step(patch: Patch) -> None:
-    """A step that costs more each time."""
+    """Make each step cost more than the last."""
     plain, calls = BMRU.step, []
 
     def broken(self, x, state):
@@ -89,17 +89,17 @@ Pair = tuple[Tensor, Tensor]
 
 
 def then(first: Pair, second: Pair) -> Pair:
-    """Two steps ``[a, b]`` of a linear recurrence as one."""
+    """Two steps ``[a, b]`` of a linear recurrence composed into one."""
     return first[0] * second[0], second[0] * first[1] + second[1]
 
 
 def printed(first: Pair, second: Pair) -> Pair:
-    """The operator as the paper prints it: the last term is the coefficient, not the input."""
+    """The operator as printed in the paper: the last term is the coefficient instead of the input."""
     return first[0] * second[0], second[0] * first[1] + second[0]
 
 
 def integers(*shape: int, seed: int) -> Tensor:
-    """Whole numbers, whose sums and products are exact."""
+    """Integers: their sums and products are exact."""
     return (3 * gaussian(*shape, seed=seed)).round()
 
 

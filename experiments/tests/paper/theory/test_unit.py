@@ -34,7 +34,7 @@ def writes_always(patch: Patch) -> None:
 
 
 def fading_gradient(patch: Patch) -> None:
-    """The right states, with gradients that lose a hundredth at every step."""
+    """Correct states with gradients that lose a hundredth at every step."""
     plain = ops.bmru_scan
 
     def broken(cand, *args, **options):
@@ -64,7 +64,7 @@ def sign_like_heaviside(patch: Patch) -> None:
 # --- the claims -------------------------------------------------------------------------------------------------------
 
 POINTS = torch.arange(-300, 301).double() / 100
-"""Where surrogates are looked at: -3 to 3, 0 among them."""
+"""Points at which surrogates are evaluated: -3 to 3, including 0."""
 
 
 # --- section 4.1: the approximation -----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_approximation_keeps_quality() -> Finding:
         exact = hysteresis.hysteresis_scan(x, beta, h0)
         flat = ops.bmru_scan(x, beta, torch.ones(401).double(), h0)
         signs[start] = exact.sign(), flat.sign()
-    between = (x.abs() >= x_c) & (x.abs() < 1.5)  # where the folds of the two differ
+    between = (x.abs() >= x_c) & (x.abs() < 1.5)  # where their folds differ
     unequal = sum(int(((exact != flat) & ~between).sum()) for exact, flat in signs.values())
     (exact_low, flat_low), (exact_high, flat_high) = signs[-1.0], signs[1.0]
     free = int(((flat_low != flat_high) & (x.abs() >= 1.5)).sum() + ((flat_low == flat_high) & (x.abs() < 1.5)).sum())
@@ -295,7 +295,8 @@ def test_stationary() -> Finding:
     "held-bit",
     "One unit of each kind learns to hold a bit; the BMRU's error does not depend on the length, the LRU's grows",
     "sec. 4.3, fig. 6",
-    "trained on 50 steps (error below 0.05), tested at 10 to 100,000: BMRU the same to the last bit, LRU over 0.9",
+    "trained on the last of 50 steps (error below 0.05), tested at 10 to 100,000: BMRU the same to the last bit, LRU "
+    "over 0.9 from 1,000 on",
     broken_by=[fading_layer],
 )
 def test_held_bit() -> Finding:
@@ -305,15 +306,15 @@ def test_held_bit() -> Finding:
 def held_bit() -> Finding:
     errors = simulations.hold_one_bit((10, 50, 1000, 100_000)).errors
     bmru, lru = errors["BMRU"], errors["LRU"]
-    learned = all(error < 0.05 for error in (bmru[0], lru[0], lru[1]))
-    ok = learned and len(set(bmru)) == 1 and lru[-1] > 0.9
-    text = "BMRU: one error for all lengths; LRU: below 0.05 at 50 steps, over 0.9 at 100,000"
+    learned = all(error < 0.05 for error in (bmru[1], lru[1]))
+    ok = learned and len(set(bmru)) == 1 and all(error > 0.9 for error in lru[2:])
+    text = "BMRU: one error for all lengths; LRU: below 0.05 at 50 steps, over 0.9 at 1,000 and 100,000"
     return Finding(ok, text if ok else f"BMRU {bmru}, LRU {lru}")
 
 
-@pytest.mark.parametrize(("layer", "place"), [("BMRU", 0), ("LRU", 0), ("LRU", 1), ("LRU", 3)])
-def test_held_bit_fails_with_an_error_that_is_nan(layer, place, monkeypatch):
-    errors = {"BMRU": [0.001] * 4, "LRU": [0.001, 0.01, 0.9, 1.0]}
+@pytest.mark.parametrize(("layer", "place"), [("BMRU", 0), ("LRU", 1), ("LRU", 2), ("LRU", 3)])
+def test_held_bit_fails_if_an_error_is_nan(layer, place, monkeypatch):
+    errors = {"BMRU": [0.001] * 4, "LRU": [5.0, 0.01, 0.95, 1.0]}
     monkeypatch.setattr(simulations, "hold_one_bit", lambda lengths: SimpleNamespace(errors=errors))
     assert held_bit().held
     errors[layer][place] = math.nan

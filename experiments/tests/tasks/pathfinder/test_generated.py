@@ -32,7 +32,7 @@ def test_read_returns_the_images_of_the_seed(tmp_path, small_batches, jobs):
     assert [p.name for p in path.parent.iterdir()] == ["easy.npz"]
 
 
-def test_a_finished_file_is_left_alone_and_another_refused(tmp_path):
+def test_a_finished_file_is_kept_and_different_settings_raise(tmp_path):
     path = tmp_path / "easy.npz"
     list(generate(path, "easy", seed=5, count=30))
     before = path.stat().st_mtime_ns
@@ -64,7 +64,7 @@ def test_file_is_small(tmp_path):
 
 
 @pytest.mark.parametrize(("seed", "count", "jobs"), [(0, 0, 1), (0, 5, 0), (-1, 5, 1)])
-def test_wrong_numbers_are_refused(tmp_path, seed, count, jobs):
+def test_bad_numbers_raise(tmp_path, seed, count, jobs):
     with pytest.raises(ValueError, match=r"^(count|jobs|seed) must be at least (0|1), got (0|-1)"):
         list(generate(tmp_path / "a.npz", "easy", seed, count, jobs))
     assert not list(tmp_path.iterdir())
@@ -102,7 +102,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_file_is_named(tmp_path, kind):
+def test_a_damaged_file_raises(tmp_path, kind):
     path = tmp_path / "easy.npz"
     list(generate(path, "easy", count=50))
     path.write_bytes(DAMAGE[kind](path.read_bytes()))
@@ -111,12 +111,12 @@ def test_a_damaged_file_is_named(tmp_path, kind):
             use(path)
 
 
-def test_another_npz_file_is_named(tmp_path):
+def test_an_unrelated_npz_file_raises(tmp_path):
     np.savez(tmp_path / "other.npz", a=1)
     with pytest.raises(ValueError, match=r"other\.npz is damaged or not a Pathfinder file"):
         read(tmp_path / "other.npz")
 
 
-def test_a_folder_in_the_place_of_the_file_is_named(tmp_path):
+def test_a_folder_in_place_of_the_file_raises(tmp_path):
     with pytest.raises(IsADirectoryError, match=str(tmp_path)):
         read(tmp_path)

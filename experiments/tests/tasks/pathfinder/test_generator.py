@@ -1,4 +1,4 @@
-"""The generator: every image is complete, a seed decides it, labels do not leak, images match the original's."""
+"""The generator: images are complete, seeded and like the original's, and labels do not leak."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ from multistable_experiments.tasks.pathfinder.generator import draw, draw_stroke
 from multistable_experiments.tasks.pathfinder.settings import LEVELS, settings
 from pathfinder_statistics import per_image, same_distribution, standard_errors
 
-COUNT = 5000  # images of the tests of labels
+COUNT = 5000  # number of images in the tests of labels
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -29,12 +29,12 @@ def test_every_paddle_and_two_markers_are_placed(level):
         assert (markers[:, 0] >= glyphs.markers).all()
         first, last = targets[[0, L], 1:], targets[[L - 1, 2 * L - 1], 1:]
         origins = [a for a in (0, 1) if (markers[0, 1:] == first[a]).all()]
-        terminals = [a for a in (0, 1) if (markers[1, 1:] == last[a]).all()]  # rarely both snakes end on one cell
+        terminals = [a for a in (0, 1) if (markers[1, 1:] == last[a]).all()]  # rarely, both snakes end in the same cell
         assert label in [int(origin == terminal) for origin in origins for terminal in terminals]
 
 
 def test_paddles_leave_gaps():
-    """Paddles of one snake follow each other in steps of about a paddle and two margins, inside the padding."""
+    """Paddles of a snake are spaced by about a paddle and two margins, and stay inside the padding."""
     s = settings("easy")
     for _, strokes in draw_strokes(s, 0, 0, 20):
         for a in (0, 1):
@@ -46,7 +46,7 @@ def test_paddles_leave_gaps():
             assert tips.max() < 32 - s.padding
 
 
-def test_render_is_the_maximum_spread_over_bytes():
+def test_render_takes_the_maximum_scaled_to_bytes():
     """Against a loop over strokes and pixels."""
     s = settings("hard")
     patches = prepare(s)[1].patches
@@ -78,8 +78,8 @@ def test_images_depend_on_seed_and_batch_only():
     ("level", "digest"),
     [("easy", "273a0defdde1becb"), ("intermediate", "8f7814e1fea3b612"), ("hard", "317f69ac60efe3c4")],
 )
-def test_images_have_not_changed(level, digest):
-    """Data sets are named by their seed: another Pillow, numpy or numba must not change them unnoticed."""
+def test_images_are_unchanged(level, digest):
+    """Data sets are identified by their seed: another Pillow, numpy or numba must not silently change them."""
     images, labels = draw(settings(level), 0, 0, 200)
     assert hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()[:16] == digest
 
@@ -98,7 +98,7 @@ def test_labels_are_balanced(hard):
     assert abs(labels.mean() - 0.5) < 3 * 0.5 / np.sqrt(COUNT)
 
 
-def test_labels_do_not_show_in_brightness_or_order(hard):
+def test_labels_do_not_correlate_with_brightness_or_order(hard):
     images, labels, _ = hard
     mean = images.mean(axis=(1, 2))
     assert abs(standard_errors(mean[labels == 1], mean[labels == 0])) < 3
@@ -107,7 +107,7 @@ def test_labels_do_not_show_in_brightness_or_order(hard):
 
 
 def test_markers_are_as_far_apart_as_in_the_original(hard):
-    """13.3 +- 5.2 on one snake, 12.5 +- 4.9 on two, from 330 images of which half have the label."""
+    """13.3 +- 5.2 on one snake, 12.5 +- 4.9 on two, from 330 images, half of each label."""
     _, labels, strokes = hard
     distance = np.array([np.linalg.norm(image[-1, 1:] - image[-2, 1:]) for image in strokes])
     for label, mean, deviation in ((1, 13.3, 5.2), (0, 12.5, 4.9)):
@@ -116,13 +116,13 @@ def test_markers_are_as_far_apart_as_in_the_original(hard):
         assert abs(values.std() - deviation) < 3 * deviation / np.sqrt(2 * 165)
 
 
-def test_no_image_comes_twice(hard):
+def test_no_image_occurs_twice(hard):
     images, _, _ = hard
     assert len(np.unique(images.reshape(COUNT, -1), axis=0)) == COUNT
 
 
 def test_a_linear_probe_learns_nothing(hard):
-    """Ridge regression of the label on pixels, half of the images held out; a leak shows in the held-out half."""
+    """Ridge regression of the label on the pixels; a leak would show in the half of the images held out."""
     images, labels, _ = hard
     x = torch.from_numpy(images.reshape(COUNT, -1)).double() / 255
     y = torch.from_numpy(labels).double() * 2 - 1
@@ -133,7 +133,7 @@ def test_a_linear_probe_learns_nothing(hard):
     assert abs(float(right) - 0.5) < 3 * 0.5 / np.sqrt(half) + 0.02
 
 
-# Two-sample tests against images by the original program
+# Two-sample tests against images of the original program
 
 REFERENCE = {
     "hard-10": ("hard", 10, "hard_nd10_330"),
@@ -144,7 +144,7 @@ REFERENCE = {
 
 @pytest.fixture(scope="module", params=REFERENCE)
 def pair(request) -> tuple[np.ndarray, np.ndarray]:
-    """Images by the original, and 4,000 of ours."""
+    """Images of the original program, and 4,000 of ours."""
     level, distractors, name = REFERENCE[request.param]
     path = Path(os.environ.get("MULTISTABLE_DATA", ".")) / "pathfinder_reference" / f"{name}.npz"
     if not path.exists():
@@ -158,7 +158,7 @@ def pair(request) -> tuple[np.ndarray, np.ndarray]:
 def test_means_agree_within_their_sampling_error(pair):
     theirs, ours = (per_image(x) for x in pair)
     off = {name: round(standard_errors(ours[name], theirs[name]), 2) for name in theirs}
-    assert {name: z for name, z in off.items() if abs(z) > 3.3} == {}  # 25 statistics: one in 40 sets has one by chance
+    assert {name: z for name, z in off.items() if abs(z) > 3.3} == {}  # one set of 25 in 40 exceeds it by chance
     assert np.mean([z * z for z in off.values()]) < 3
 
 
@@ -169,8 +169,8 @@ def test_distributions_over_images_agree(pair):
 
 
 def test_every_pixel_has_the_same_mean(pair):
-    """The map of means is no further from ours than those of as many of our own images are."""
-    used = pair[1].mean(axis=0) > 2  # elsewhere a stroke in a hundred images decides
+    """The map of means differs from ours no more than the maps of equally many of our own images do."""
+    used = pair[1].mean(axis=0) > 2  # elsewhere one stroke in a hundred images dominates
     theirs, ours = (x[:, used].astype(np.float32) for x in pair)
     n, deviation = len(theirs), ours.std(axis=0)
 

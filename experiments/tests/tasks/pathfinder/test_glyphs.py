@@ -1,4 +1,4 @@
-"""Dashes and markers equal those of the original program."""
+"""Dashes and markers match the original program."""
 
 import math
 
@@ -14,7 +14,7 @@ HARD = settings("hard")
 MARKER = [[0, 28, 65, 3, 1], [28, 228, 254, 133, 2], [66, 255, 255, 190, 6], [0, 132, 178, 55, 1], [1, 0, 0, 0, 1]]
 
 
-def test_dash_is_that_of_the_original():
+def test_dash_matches_the_original():
     line, zone = glyphs.dash(HARD, 0.0)
     assert line.shape == zone.shape == (9, 9)
     assert line[4, 3:8].tolist() == [0, 102, 135, 116, 0]
@@ -24,13 +24,13 @@ def test_dash_is_that_of_the_original():
     assert (round(mass.min(), 2), round(mass.max(), 2), round(mass.mean(), 2)) == (1.01, 1.77, 1.50)
 
 
-def test_disc_is_that_of_the_original():
+def test_disc_matches_the_original():
     disc = glyphs.disc(HARD, 16, 16)
     R = glyphs.disc_reach(HARD)
     assert disc[R - 2 : R + 3, R - 2 : R + 3].tolist() == MARKER
 
 
-def test_disc_near_a_border_is_cut_like_a_whole_image():
+def test_disc_near_a_border_is_clipped_like_a_whole_image():
     R = glyphs.disc_reach(HARD)
     for y, x in [(0, 0), (2, 29), (SIZE - 3, 3), (SIZE - 1, SIZE - 1), (SIZE // 2, 1), (5, 6), (7, SIZE - 8)]:
         yy, xx = np.ogrid[: 2 * SIZE, : 2 * SIZE]

@@ -1,4 +1,4 @@
-"""The compiled loops: as many attempts as the original, patches cut at the border."""
+"""The compiled loops: as many attempts as the original, and patches clipped at the border."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ from multistable_experiments.tasks.pathfinder.settings import settings
     [("hard", 10, 315, 2.2, 330), ("hard", 5, 289, 1.2, 200), ("easy", 10, 22, 3.3, 600)],
 )
 def test_place_needs_as_many_attempts_as_the_original(level, distractors, attempts, placed, n):
-    """The table's means come from n images: attempts are geometric (deviation = mean), distractors printed to 0.1."""
+    """The means come from n images. Attempts are geometric (deviation = mean); distractors are rounded to 0.1."""
     s = replace(settings(level), distractors=distractors)
     tables, _ = prepare(s)
     rng = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def test_place_needs_as_many_attempts_as_the_original(level, distractors, attemp
     assert abs(counts.mean() - placed) < 3 * counts.std() * error + 0.05
 
 
-def test_paint_cuts_patches_at_the_border():
+def test_paint_clips_patches_at_the_border():
     canvas = np.zeros((3, 3))
     paint(np.ones((1, 3, 3)), np.array([[0, 0, 2]]), canvas)
     assert canvas.tolist() == [[0, 1, 1], [0, 1, 1], [0, 0, 0]]

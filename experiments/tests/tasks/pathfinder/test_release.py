@@ -14,7 +14,7 @@ from small_data import write_release
 
 @pytest.fixture
 def level(tmp_path, monkeypatch) -> Path:
-    """The folder of the easy level: batches of 20, 20 and 10 images."""
+    """The folder of the easy level, with batches of 20, 20 and 10 images."""
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     return write_release("easy", 50, batch_size=20)
 
@@ -34,7 +34,7 @@ def test_batches_are_ordered_by_number(level):
     assert np.array_equal(read(release_folder(), "easy")[0], expected)
 
 
-def test_the_empty_file_of_the_release_is_left_out(tmp_path, monkeypatch):
+def test_the_empty_file_of_the_release_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path))
     root = write_release("easy", 180)
     (root / "imgs" / "0" / "sample_172.png").write_bytes(b"")
@@ -54,14 +54,14 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_named(level, kind):
+def test_damage_raises(level, kind):
     name, harm = DAMAGE[kind]
     harm(level / name)
     with pytest.raises(ValueError, match=f"^{level / name} "):
         read(release_folder(), "easy")
 
 
-def test_a_missing_level_is_named(level):
+def test_a_missing_level_raises(level):
     with pytest.raises(FileNotFoundError, match=r"curv_contour_length_14/metadata holds no metadata"):
         read(release_folder(), "hard")
     with pytest.raises(ValueError, match="level must be one of easy, intermediate, hard, got 'simple'"):

@@ -5,7 +5,7 @@ import pytest
 from multistable_experiments.tasks.pathfinder.settings import LEVELS, settings
 
 
-def test_lengths_are_those_of_the_release():
+def test_lengths_match_the_release():
     found = {level: (s.folder, s.contour_length, s.distractor_length, s.distractors) for level, s in LEVELS.items()}
     assert found == {
         "easy": ("curv_baseline", 6, 2, 10),
@@ -14,6 +14,6 @@ def test_lengths_are_those_of_the_release():
     }
 
 
-def test_unknown_level_is_refused():
+def test_unknown_level_raises():
     with pytest.raises(ValueError, match=r"^level must be one of easy, intermediate, hard, got 'harder'"):
         settings("harder")

@@ -17,7 +17,7 @@ SMALL = Pathfinder(level="intermediate", images=300)
 
 
 @pytest.fixture(autouse=True)
-def forget():
+def clear_cache():
     forget_pathfinder()
 
 
@@ -31,7 +31,7 @@ def data(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["paper", "lra", "s4"])
 @pytest.mark.parametrize("n", [10, 999, 200_000])
-def test_splits_are_parts_of_the_whole(rule, n):
+def test_splits_partition_the_samples(rule, n):
     parts = split_rows(n, rule)
     assert torch.cat(parts).sort().values.equal(torch.arange(n))
     assert all(len(part) > 0 for part in parts)
@@ -46,13 +46,36 @@ def test_split_sizes():
     assert [len(part) for part in split_rows(199_999, "s4")] == [160_001, 19_999, 19_999]
 
 
-def test_s4_split_is_that_of_random_split():
+def test_s4_split_matches_random_split():
     expected = random_split(range(1003), [803, 100, 100], generator=torch.Generator().manual_seed(42))  # type: ignore[arg-type]
     for rows, part in zip(split_rows(1003, "s4"), expected, strict=True):
         assert rows.tolist() == list(part.indices)
 
 
-def test_samples_are_parts_of_the_file(data):
+def test_more_images_train_and_leave_the_other_sets_alone(data):
+    few, more = replace(SMALL, images=200), replace(SMALL, images=200, more_images=100)
+    stored = torch.from_numpy(read(generated_file("intermediate")).images).flatten(1)
+    for split in ("valid", "test"):
+        assert torch.equal(more.samples(split, 0).stored, few.samples(split, 0).stored)
+    assert torch.equal(more.samples("train", 0).stored, torch.cat([few.samples("train", 0).stored, stored[200:]]))
+    with pytest.raises(ValueError, match="holds 300 images of the level intermediate, expected 301"):
+        replace(SMALL, images=200, more_images=101).samples("train", 0)
+
+
+def test_augmented_images_are_rotated_and_mirrored(data):
+    images = SMALL.samples("train", 0).stored
+    assert torch.equal(SMALL.augment(images), images)
+    torch.manual_seed(0)
+    changed = replace(SMALL, augmented=True).augment(images)
+    seen = set()
+    for before, after in zip(images.view(-1, 32, 32), changed.view(-1, 32, 32), strict=True):
+        ways = [before.rot90(k).flip(1) if mirrored else before.rot90(k) for k in range(4) for mirrored in (0, 1)]
+        [way] = [i for i, x in enumerate(ways) if torch.equal(x, after)]
+        seen.add(way)
+    assert seen == set(range(8))
+
+
+def test_samples_come_from_the_file(data):
     stored = read(generated_file("intermediate"))
     sets = {split: SMALL.samples(split, seed=0) for split in ("train", "valid", "test")}
     assert [len(s) for s in sets.values()] == [243, 27, 30]
@@ -82,7 +105,7 @@ def test_the_release_gives_the_same_images(data):
     assert release.samples("test", 0).target.equal(SMALL.samples("test", 0).target)
 
 
-def test_an_incomplete_release_is_refused(data):
+def test_an_incomplete_release_raises(data):
     """A missing batch, or a missing line of metadata."""
     root = write_release("intermediate", 300, batch_size=100)
     (root / "metadata" / "1.npy").unlink()
@@ -108,19 +131,19 @@ def test_a_task_is_plain_data():
         ({"images": 3}, "images must be an integer of at least 10, got 3"),
     ],
 )
-def test_wrong_values_are_refused(values, message):
+def test_bad_values_raise(values, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         Pathfinder(**values)
 
 
-def test_missing_images_are_named(data):
+def test_missing_images_raise(data):
     with pytest.raises(FileNotFoundError, match=r"hard32\.npz does not exist: write it with .* --level hard`"):
         Pathfinder().samples("train", 0)
     with pytest.raises(ValueError, match=r"intermediate32\.npz holds 300 images .* expected 400"):
         replace(SMALL, images=400).samples("train", 0)
 
 
-def test_images_of_another_level_are_refused(data):
+def test_images_of_another_level_raise(data):
     generated_file("intermediate").rename(generated_file("easy"))
     with pytest.raises(ValueError, match=r"easy32\.npz must hold easy images, got intermediate ones"):
         Pathfinder("easy", images=300).samples("train", 0)

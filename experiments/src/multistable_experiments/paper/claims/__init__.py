@@ -15,9 +15,10 @@ from pathlib import Path
 from multistable_experiments.files import read_json
 from multistable_experiments.paper.claims import copy_first, mnist, pathfinder
 from multistable_experiments.paper.claims.claim import VERDICTS, Claim, Finding, Verdict
+from multistable_experiments.paper.recipes import Recipe
 from multistable_experiments.paper.store import Record
 
-__all__ = ["CHAPTERS", "CLAIMS", "VERDICTS", "Claim", "Finding", "Verdict", "measure", "read_theory"]
+__all__ = ["CHAPTERS", "CLAIMS", "VERDICTS", "Claim", "Finding", "Verdict", "measure", "measure_all", "read_theory"]
 
 CHAPTERS = (
     "Memory and equilibria",
@@ -32,9 +33,18 @@ CLAIMS: tuple[Claim, ...] = (*copy_first.CLAIMS, *mnist.CLAIMS, *pathfinder.CLAI
 """Claims on trained models."""
 
 
-def measure(records: Sequence[Record], results: Path | str) -> dict[Claim, Finding]:
-    """All claims: those on theory as stored in the folder ``results``, then those on trained models."""
-    return read_theory(results) | {claim: claim.measure(records) for claim in CLAIMS}
+def measure(records: Sequence[Record], recipe: Recipe) -> dict[Claim, Finding]:
+    """The claims on trained models, measured on the results of a recipe."""
+    own = [record for record in records if record.recipe == recipe]
+    return {claim: claim.measure(own) for claim in CLAIMS}
+
+
+def measure_all(
+    records: Sequence[Record], results: Path | str, recipes: Sequence[Recipe] = ("paper", "best")
+) -> dict[Recipe | None, dict[Claim, Finding]]:
+    """The claims on trained models by recipe, and under None those on theory, as the folder ``results`` has them."""
+    trained: dict[Recipe | None, dict[Claim, Finding]] = {recipe: measure(records, recipe) for recipe in recipes}
+    return {None: read_theory(results)} | trained
 
 
 def read_theory(results: Path | str) -> dict[Claim, Finding]:

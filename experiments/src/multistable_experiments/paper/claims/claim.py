@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from multistable_experiments.paper.settings import SEEDS
 from multistable_experiments.paper.store import Record
 
 __all__ = ["VERDICTS", "Claim", "Finding", "Verdict", "collector"]
 
-Verdict = Literal["held", "provisional", "not held", "not measured"]
-VERDICTS: tuple[Verdict, ...] = ("held", "provisional", "not held", "not measured")
+Verdict = Literal["held", "provisional", "not held", "undecided", "not measured"]
+VERDICTS: tuple[Verdict, ...] = ("held", "provisional", "not held", "undecided", "not measured")
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,21 @@ class Finding:
     epochs: tuple[int, ...] = ()
     """The different numbers of epochs of those runs."""
     planned: int = 0
-    """The number of epochs in the paper's table."""
+    """The number of epochs that the recipe has."""
+    planned_seeds: int = 0
+    """The number of seeds that the recipe has."""
+    undecided: bool = False
+    """Whether it compares with a model that has learned nothing."""
 
     @property
     def verdict(self) -> Verdict:
-        """Provisional if the runs are fewer or shorter than the paper's."""
+        """Provisional if the runs are fewer or shorter than the recipe's."""
         if self.held is None:
             return "not measured"
-        if self.seeds is not None and (len(self.seeds) < SEEDS["paper"] or min(self.epochs, default=0) < self.planned):
+        if self.undecided:
+            return "undecided"
+        seeds = len(self.seeds) if self.seeds is not None else self.planned_seeds
+        if seeds < self.planned_seeds or min(self.epochs, default=self.planned) < self.planned:
             return "provisional"
         return "held" if self.held else "not held"
 

@@ -3,9 +3,11 @@
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from multistable.models import ModelConfig
 from multistable_experiments.paper.claims.claim import Finding
+from multistable_experiments.paper.recipes import BEST_EPOCHS, seeds_of
 from multistable_experiments.paper.settings import preset
 from multistable_experiments.paper.store import Record, by_seed
 
@@ -18,6 +20,8 @@ Scores = Mapping[str, list[float]]
 Test = Callable[[Scores], tuple[bool, str]]
 """Whether a claim holds on these numbers, and the numbers in words."""
 
+CHANCE = {"mnist": 20.0, "pathfinder": 52.0}
+"""A mean accuracy in percent up to this one is guessing: twice 10 % on MNIST, and on Pathfinder 50 % and two points."""
 TUNED = "with positions each BMRU unit starts with a timestep of its own, which is not in the paper"
 HOLDING = "BMRU units start with thresholds of {:g}, which is not in the paper"
 
@@ -26,13 +30,25 @@ def compare(records: Sequence[Record], task: str, configurations: Sequence[str],
     """Test a claim on the last epoch of the runs of a task, over the seeds that all configurations have.
 
     The paper does not say which weights it tests. A note is added if the weights that were best on the validation set
-    give another outcome.
+    give another outcome. A comparison of two kinds of layers is undecided if one of the models has learned nothing.
     """
     last = over_seeds(records, task, {name: (name, lambda r: r.score("last")) for name in configurations}, test)
     best = over_seeds(records, task, {name: (name, lambda r: r.score("best")) for name in configurations}, test)
-    if None in (last.held, best.held) or last.held == best.held:
+    if None in (last.held, best.held):
+        return last
+    if guessing := [name for name in configurations if guesses(records, task, name)]:
+        kinds = {name.partition("-")[0] for name in configurations}
+        last = replace(last.with_note(f"{', '.join(guessing)} learned nothing"), undecided=len(kinds) > 1)
+    if last.held == best.held:
         return last
     return last.with_note(f"with the weights best on validation {'held' if best.held else 'not held'}: {best.measured}")
+
+
+def guesses(records: Sequence[Record], task: str, configuration: str) -> bool:
+    """Whether the models of a configuration are at chance, on average over the seeds."""
+    scores = [record.score("last") for record in by_seed(records, task, configuration).values()]
+    known = [score for score in scores if score is not None]
+    return bool(known) and task in CHANCE and statistics.fmean(known) <= CHANCE[task]
 
 
 def over_seeds(records: Sequence[Record], task: str, numbers: Mapping[str, tuple[str, Number]], test: Test) -> Finding:
@@ -65,7 +81,10 @@ def over_seeds(records: Sequence[Record], task: str, numbers: Mapping[str, tuple
         held = held and not failed and not any(math.isnan(value) for each in scores.values() for value in each)
         words += f", but failed: {names}" if failed else ""
     epochs = sorted({record.run.epochs for record in used})
-    finding = Finding(held, words, "", tuple(seeds), tuple(epochs), preset(task, "paper").epochs)
+    recipe = used[0].recipe
+    planned = BEST_EPOCHS[task] if recipe == "best" else preset(task, "full").epochs
+    needed = min(seeds_of(recipe, record.run) for record in used)
+    finding = Finding(held, words, "", tuple(seeds), tuple(epochs), planned, needed)
     return note_start(finding, [record.run.model for record in used])
 
 

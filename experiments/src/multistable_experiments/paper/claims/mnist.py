@@ -10,8 +10,8 @@ from statistics import fmean
 
 from multistable_experiments.paper.claims.claim import Claim, Finding, collector
 from multistable_experiments.paper.claims.compare import Scores, compare, minus, points
-from multistable_experiments.paper.experiments import mnist_name as name
-from multistable_experiments.paper.store import Record, by_seed
+from multistable_experiments.paper.experiments import mnist_name
+from multistable_experiments.paper.store import Record
 
 __all__ = ["CLAIMS"]
 
@@ -22,11 +22,10 @@ TASK = "mnist"
 BETTER, MUCH, GREATLY, SAME, KEPT, MAINTAINED = 0.5, 2.0, 5.0, 1.0, 1.0, 2.0
 DEPTHS = (2, 3)
 WHERE = "sec. 5.3, fig. 10"
-ROUNDED = (
-    "in bfloat16 at the start: behind black pixels rounding moves LRU's outputs some thousand times as far as another "
-    "image does (in float32 as far)"
-)
-"""The LRU's state shrinks to 0.99^1216 = 5e-6 at most, beside inputs of size 1. Other precisions were not run."""
+
+
+def name(cell: str, blocks: int, black: bool = False) -> str:
+    return mnist_name(cell, blocks, "black" if black else None)
 
 
 def advantage(records: Sequence[Record], cell: str, other: str, least: float, black: bool) -> Finding:
@@ -45,13 +44,6 @@ def advantage(records: Sequence[Record], cell: str, other: str, least: float, bl
 def losses(scores: Scores, cell: str, blocks: int) -> list[float]:
     """The points that black pixels cost."""
     return minus(scores[name(cell, blocks)], scores[name(cell, blocks, black=True)])
-
-
-def with_fading(records: Sequence[Record], finding: Finding) -> Finding:
-    """Note the precision, on which a finding on the LRU with black pixels may depend."""
-    runs = [run for blocks in DEPTHS for run in by_seed(records, TASK, name("lru", blocks, black=True)).values()]
-    rounded = any(run.run.precision == "bfloat16" for run in runs)
-    return finding.with_note(ROUNDED) if rounded and finding.held is not None else finding
 
 
 def with_and_without(*cells: str, depths: Sequence[int] = DEPTHS) -> list[str]:
@@ -90,7 +82,7 @@ def bmru_maintains(records: Sequence[Record]) -> Finding:
         words = "; ".join(f"{b} blocks: BMRU loses {points(own)}, LRU {points(lru)}" for b, (own, lru) in lost.items())
         return all(fmean(minus(lru, own)) >= BETTER for own, lru in lost.values()), words
 
-    return with_fading(records, compare(records, TASK, with_and_without("bmru", "lru"), test))
+    return compare(records, TASK, with_and_without("bmru", "lru"), test)
 
 
 @claim(
@@ -105,7 +97,7 @@ def most_when_shallow(records: Sequence[Record]) -> Finding:
         words = f"{points(gaps[0], sign=True)} with 2 blocks, {points(gaps[1], sign=True)} with 3"
         return fmean(minus(gaps[0], gaps[1])) >= BETTER, words
 
-    return with_fading(records, compare(records, TASK, with_and_without("bmru", "lru"), test))
+    return compare(records, TASK, with_and_without("bmru", "lru"), test)
 
 
 @claim(
@@ -121,7 +113,7 @@ def lru_needs_depth(records: Sequence[Record]) -> Finding:
         return fmean(lru) >= MUCH and fmean(minus(lru, bmru)) > 0, words
 
     configurations = [name(cell, blocks, True) for cell in ("lru", "bmru") for blocks in DEPTHS]
-    return with_fading(records, compare(records, TASK, configurations, test))
+    return compare(records, TASK, configurations, test)
 
 
 @claim(
@@ -186,7 +178,7 @@ def hybrid_above_bmru(records: Sequence[Record]) -> Finding:
     f"accuracy of the hybrid less LRU with black pixels, 2 and 3 blocks: at least {BETTER:g} points each",
 )
 def hybrid_above_lru(records: Sequence[Record]) -> Finding:
-    return with_fading(records, advantage(records, "hybrid", "lru", BETTER, black=True))
+    return advantage(records, "hybrid", "lru", BETTER, black=True)
 
 
 def positions(records: Sequence[Record], having: str, lacking: str, least: float) -> Finding:
@@ -205,7 +197,9 @@ def positions(records: Sequence[Record], having: str, lacking: str, least: float
     f"accuracy of BMRU of 2 blocks, units not tuned to positions, with them less without: at least {GREATLY:g} points",
 )
 def positions_help_bmru(records: Sequence[Record]) -> Finding:
-    return positions(records, "bmru-2-blocks-untuned", "bmru-2-blocks-no-positions", GREATLY)
+    tuned = any(record.recipe == "tuned" for record in records)
+    having = "bmru-2-blocks-untuned" if tuned else "bmru-2-blocks"
+    return positions(records, having, "bmru-2-blocks-no-positions", GREATLY)
 
 
 @claim(

@@ -1,12 +1,22 @@
-"""The table of claims, for a terminal and for Markdown."""
+"""The table of claims, with a verdict for each recipe: for a terminal, as Markdown, as JSON."""
 
+import json
 from collections.abc import Mapping
 
 from multistable_experiments.paper.claims.claim import VERDICTS, Claim, Finding, Verdict
+from multistable_experiments.paper.recipes import Recipe
 
-__all__ = ["counts", "markdown", "show"]
+__all__ = ["Findings", "as_json", "counts", "markdown", "show"]
 
-COLOURS: dict[Verdict, str] = {"held": "green", "provisional": "yellow", "not held": "red", "not measured": "dim"}
+Findings = Mapping[Recipe | None, Mapping[Claim, Finding]]
+"""By recipe; those on theory, where nothing is trained, under None."""
+COLOURS: dict[Verdict, str] = {
+    "held": "green",
+    "provisional": "yellow",
+    "not held": "red",
+    "undecided": "magenta",
+    "not measured": "dim",
+}
 
 
 def counts(findings: Mapping[Claim, Finding]) -> str:
@@ -15,48 +25,99 @@ def counts(findings: Mapping[Claim, Finding]) -> str:
     return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
 
 
-def show(findings: Mapping[Claim, Finding]) -> None:
-    """Print the table, chapter by chapter."""
+def by_claim(findings: Findings) -> dict[Claim, dict[Recipe | None, Finding]]:
+    """The findings of each claim by recipe."""
+    claims: dict[Claim, dict[Recipe | None, Finding]] = {}
+    for recipe, found in findings.items():
+        for claim, finding in found.items():
+            claims.setdefault(claim, {})[recipe] = finding
+    return claims
+
+
+def show(findings: Findings) -> None:
+    """Print the table, chapter by chapter; it fits into 80 columns."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{len(findings)} claims: {counts(findings)}", title_justify="left")
-    for column in ("claim", "where", "measured", "verdict"):
-        table.add_column(column)
+    table = Table("claim", "measured", title_justify="left", title="Claims of the paper")
     chapter = None
-    for claim, finding in findings.items():
+    for claim, found in by_claim(findings).items():
         if claim.chapter != chapter:
             table.add_section()
             chapter = claim.chapter
-        small = [f"({finding.evidence})"] if finding.evidence else []
-        small += [f"note: {finding.note}"] if finding.note else []
-        numbers = Text(finding.measured).append("".join(f"\n{line}" for line in small), style="dim")
-        sentence = Text(claim.sentence).append(f"\n{claim.id}", style="dim")
-        table.add_row(sentence, claim.where, numbers, Text(finding.words, style=COLOURS[finding.verdict]))
-    Console().print(table)
+        sentence = Text(claim.sentence).append(f"\n{claim.id}, {claim.where}", style="dim")
+        words = Text()
+        for recipe, finding in found.items():
+            words.append("\n" if words else "").append(f"{recipe}: " if recipe else "", style="bold")
+            words.append(finding.words, style=COLOURS[finding.verdict]).append(f", {finding.measured}")
+            small = [f"({finding.evidence})"] if finding.evidence else []
+            small += [f"note: {finding.note}"] if finding.note else []
+            words.append("".join(f"\n{line}" for line in small), style="dim")
+        table.add_row(sentence, words)
+    console = Console()
+    console.print(table)
+    for recipe, found in findings.items():
+        console.print(f"{recipe or 'theory'}: {counts(found)}", highlight=False)
 
 
-def markdown(findings: Mapping[Claim, Finding]) -> str:
-    """Claims on trained models as a table; folded tables for those that are not measured and those on theory."""
-    trained = {claim: finding for claim, finding in findings.items() if claim.trained}
-    theory = {claim: finding for claim, finding in findings.items() if not claim.trained}
-    measured = {claim: finding for claim, finding in trained.items() if finding.held is not None}
-    unmeasured = {claim: finding for claim, finding in trained.items() if finding.held is None}
-    lines = [f"On trained models: {counts(trained)}.", "", *rows(measured), ""]
-    if unmeasured:
-        lines += folded("Not measured yet", unmeasured)
-    return "\n".join(lines + folded(f"On the unit and its theory: {counts(theory)}", theory))
+def as_json(findings: Findings) -> str:
+    """A list of claims, each with its findings by recipe (``"theory"`` where nothing is trained)."""
+    rows = [
+        {
+            **{name: getattr(claim, name) for name in ("id", "chapter", "sentence", "where", "how")},
+            "findings": {
+                recipe or "theory": {
+                    "verdict": finding.verdict,
+                    "held": finding.held,
+                    "measured": finding.measured,
+                    "note": finding.note,
+                    "seeds": list(finding.seeds or ()),
+                    "epochs": list(finding.epochs),
+                }
+                for recipe, finding in found.items()
+            },
+        }
+        for claim, found in by_claim(findings).items()
+    ]
+    return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
-def folded(title: str, findings: Mapping[Claim, Finding]) -> list[str]:
-    return [f"<details><summary>{title}.</summary>", "", *rows(findings), "", "</details>"]
+def markdown(findings: Findings) -> str:
+    """A row per claim on trained models, with a column per recipe; folded tables of the notes and of the theory."""
+    trained: Findings = {recipe: found for recipe, found in findings.items() if recipe is not None}
+    theory: Findings = {recipe: found for recipe, found in findings.items() if recipe is None}
+    lines = [f"Recipe `{recipe}`: {counts(found)}." for recipe, found in trained.items()]
+    lines += ["", *rows(trained), "", *folded("Notes to these claims", notes(trained))]
+    if theory:
+        lines += folded(f"On the unit and its theory: {counts(theory[None])}", rows(theory))
+    return "\n".join(lines)
 
 
-def rows(findings: Mapping[Claim, Finding]) -> list[str]:
-    lines = ["| claim | measured | verdict |", "|---|---|---|"]
-    for claim, finding in findings.items():
-        evidence = f" ({finding.evidence})" if finding.evidence else ""
-        cells = claim.sentence, finding.measured + evidence, finding.words
+def rows(findings: Findings) -> list[str]:
+    """Claims with a column of verdicts and measurements per recipe."""
+    names = [f"recipe `{recipe}`" if recipe else "measured" for recipe in findings]
+    lines = ["| claim | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for claim, found in by_claim(findings).items():
+        cells = [claim.sentence, *(f"**{f.words}**: {f.measured}{evidence(f)}" for f in found.values())]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines
+
+
+def evidence(finding: Finding) -> str:
+    return f" ({finding.evidence})" if finding.evidence else ""
+
+
+def notes(findings: Findings) -> list[str]:
+    lines = ["| claim | recipe | note |", "|---|---|---|"]
+    for claim, found in by_claim(findings).items():
+        for recipe, finding in found.items():
+            if finding.note:
+                lines.append(
+                    "| " + " | ".join((claim.sentence, f"`{recipe}`", finding.note.replace("|", "\\|"))) + " |"
+                )
+    return lines
+
+
+def folded(title: str, table: list[str]) -> list[str]:
+    return [f"<details><summary>{title}.</summary>", "", *table, "", "</details>"]

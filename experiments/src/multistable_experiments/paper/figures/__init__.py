@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from multistable_experiments.paper.figures import theory, trained
+from multistable_experiments.paper.recipes import Recipe
 from multistable_experiments.paper.settings import Scale
 from multistable_experiments.paper.store import Record
 
@@ -17,8 +18,8 @@ __all__ = ["FIGURES", "PaperFigure"]
 class PaperFigure:
     """A figure of the paper; its caption is the docstring of the function that draws it."""
 
-    number: int
-    """In the paper."""
+    number: int | None
+    """In the paper; None for a figure of ours."""
     title: str
     function: Callable[..., Figure]
 
@@ -31,9 +32,23 @@ class PaperFigure:
     def caption(self) -> str:
         return " ".join((inspect.getdoc(self.function) or "").split())
 
-    def draw(self, records: Sequence[Record], scale: Scale) -> Figure:
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """The recipes that have experiments for it, of which a figure of trained models shows one."""
+        return FIGURE_RECIPES.get(self.function.__name__, ("paper", "best", "tuned")) if self.trained else ()
+
+    def draw(self, records: Sequence[Record], scale: Scale, recipe: Recipe = "paper") -> Figure:
         """Draw it. Figures of the theory ignore the records."""
-        return self.function(records, scale) if self.trained else self.function()
+        if not self.trained:
+            return self.function()
+        return self.function([record for record in records if record.recipe == recipe], scale, recipe)
+
+
+FIGURE_RECIPES: dict[str, tuple[Recipe, ...]] = {
+    "pathfinder": ("paper", "tuned"),
+    "tails": ("best",),
+    "without_positions": ("best",),
+}
 
 
 FIGURES: dict[str, PaperFigure] = {
@@ -49,7 +64,9 @@ FIGURES: dict[str, PaperFigure] = {
     "copy-first": PaperFigure(8, "Copy-first-input", trained.copy_first),
     "generalisation": PaperFigure(9, "Longer sequences than in training", trained.generalisation),
     "permuted-mnist": PaperFigure(10, "Permuted sequential MNIST", trained.permuted_mnist),
+    "tails": PaperFigure(None, "How long it lasts", trained.tails),
+    "without-positions": PaperFigure(None, "Without positions", trained.without_positions),
     "pathfinder": PaperFigure(11, "Pathfinder", trained.pathfinder),
     "brc_hysteresis": PaperFigure(12, "Hysteresis in the bistable recurrent cell", theory.brc_hysteresis),
 }
-"""In the order of the paper."""
+"""In the order of the paper, ours beside those of the same task."""

@@ -15,15 +15,18 @@ from matplotlib.figure import Figure
 
 from multistable_experiments.page.pictures import COLOURS, label_ends
 from multistable_experiments.paper import experiments
-from multistable_experiments.paper.experiments import Experiment
+from multistable_experiments.paper.experiments import Experiment, TailAt
 from multistable_experiments.paper.figures.style import GREY, label, panels
-from multistable_experiments.paper.settings import DEPTHS, NOISES, Scale
+from multistable_experiments.paper.recipes import Recipe
+from multistable_experiments.paper.settings import DEPTHS, NOISES, STREAMS, TAILS, Scale
 from multistable_experiments.paper.store import Record, by_seed
+from multistable_experiments.tasks import MNIST
+from multistable_experiments.tasks.mnist import Tail
 
-__all__ = ["copy_first", "generalisation", "pathfinder", "permuted_mnist"]
+__all__ = ["copy_first", "generalisation", "pathfinder", "permuted_mnist", "tails", "without_positions"]
 
 DOTTED, DASHED = (0, (1, 2)), (0, (4, 2))
-NAMES = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid"}
+NAMES = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid", "mingru": "minGRU", "gru": "GRU"}
 LEVELS = {"hard": COLOURS["BMRU"], "easy": COLOURS["GRU"]}
 
 
@@ -117,11 +120,11 @@ def nothing_yet(axis: Axes) -> None:
     axis.text(0.5, 0.5, "no result yet", transform=axis.transAxes, color=GREY, ha="center", va="center")
 
 
-def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
+def copy_first(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
     """Test error of both cells on copy-first-input at the two lengths, on a logarithmic axis. Filled: the last epoch;
     open: the weights that were best on the validation set. The LRU twice more: without weight decay on eigenvalues,
     norms and biases, and with linear maps whose first weights keep the variance. Dotted: always answering 0."""
-    planned = experiments.copy_first(scale)
+    planned = experiments.copy_first(scale, 0, recipe)
     results = Results(records, planned)
     figure, axes = panels(1, 1, 6.2, 3.2)
     axis, ticks = axes[0, 0], []
@@ -137,20 +140,20 @@ def copy_first(records: Sequence[Record], scale: Scale) -> Figure:
     else:
         nothing_yet(axis)
     axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
-    axis.set(xticks=range(len(planned)), xticklabels=ticks, xlim=(-0.5, len(planned) - 0.5))
+    axis.set(xticks=range(len(planned)), xticklabels=ticks, xlim=(-0.5, max(len(planned), 1) - 0.5))
     label(axis, "filled: last epoch, open: best on validation", "", "mean squared error")
     results.note(figure)
     return figure
 
 
-def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
-    """Error of the models trained on the shorter length, on longer sequences: noise N(0, 1), and N(0, 0.1) with 0.1
-    read as the standard deviation (solid) and as the variance (dashed, open). Best weights on validation; dotted:
-    always answering 0."""
-    planned = experiments.generalisation(scale)
+def generalisation(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
+    """Error of the models trained on the shorter length, on longer sequences, by the standard deviation of the noise:
+    N(0, 1), and N(0, 0.1) with 0.1 read as the standard deviation and as the variance. Best weights on validation;
+    dotted: always answering 0."""
+    planned = experiments.generalisation(scale, 0, recipe)
     results = Results(records, planned)
-    figure, axes = panels(1, 2, 4.4, 3.1, sharey=True)
-    lengths = sorted({test.length for experiment in planned for test in experiment.tests})
+    figure, axes = panels(1, len(NOISES), 3.6, 3.0, sharey=True)
+    lengths, _ = STREAMS[scale]
     errors = {
         (NAMES[experiment.run.model.cells[0]], noise): {
             T: results.of(experiment.configuration, lambda r, T=T, noise=noise: r.streamed(T, noise), "longer")
@@ -161,40 +164,101 @@ def generalisation(records: Sequence[Record], scale: Scale) -> Figure:
     }
     known = [error for points in errors.values() for values in points.values() for error in values]
     axes[0, 0].set(yscale="log", ylim=(min(known, default=2e-4) / 2, max([*known, 1]) * 3))
-    loud, *quiet = NOISES
-    for axis, noises, title in ((axes[0, 0], [loud], "noise N(0, 1)"), (axes[0, 1], quiet, "noise N(0, 0.1)")):
+    titles = "noise N(0, 1)", "N(0, 0.1), 0.1 the deviation", "N(0, 0.1), 0.1 the variance"
+    for axis, noise, title in zip(axes[0], NOISES, titles, strict=True):
         axis.set(xscale="log", xlim=(lengths[0] / 1.5, lengths[-1] * 1.5))
         axis.axhline(1, color=GREY, lw=1, ls=DOTTED, zorder=0)
         ends = []
-        for cell, noise in itertools.product(("BMRU", "LRU"), noises):
-            words, style = (cell, "-") if noise == noises[0] else (f"{cell}, variance", DASHED)
-            if (end := curve(axis, errors[cell, noise], COLOURS[cell], style)) is not None:
-                ends.append((end, words, COLOURS[cell]))
+        for cell in dict.fromkeys(cell for cell, _ in errors):
+            if (end := curve(axis, errors[cell, noise], COLOURS[cell])) is not None:
+                ends.append((end, cell, COLOURS[cell]))
         label(axis, title, "length of the sequence, T", "mean squared error" if axis is axes[0, 0] else "")
         finish(axis, ends)
     results.note(figure)
     return figure
 
 
-def permuted_mnist(records: Sequence[Record], scale: Scale) -> Figure:
+def tails(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
+    """Accuracy of models of 3 blocks against the number of pixels after the image, most of them far more than the 1,216
+    of their training: black ones; random ones, by models trained with such a tail (solid) and with black pixels
+    (dashed); those of other images, likewise. Positions stay at the last trained one. Dotted: guessing."""
+    planned = {e.configuration: e for e in experiments.tails(scale, 0, recipe)}
+    results = Results(records, list(planned.values()))
+    figure, axes = panels(1, 3, 3.6, 3.2, sharey=True)
+    for axis, (tail, title) in zip(axes[0], TAIL_TITLES.items(), strict=True):
+        ends = []
+        for cell, name in NAMES.items():
+            lines: dict[Tail, Any] = {"black": DASHED, tail: "-"}
+            for trained_with, style in lines.items():
+                configuration = experiments.mnist_name(cell, 3, trained_with)
+                if configuration not in planned:
+                    continue
+                tests = {t.pixels: t for t in planned[configuration].tests if isinstance(t, TailAt) and t.tail == tail}
+                held = any(test.held for test in planned[configuration].tests if isinstance(test, TailAt))
+                line = {
+                    pixels: results.of(
+                        configuration, lambda r, t=tail, p=pixels, h=held: r.after_tail(t, p, h), "longer"
+                    )
+                    for pixels in tests
+                }
+                end = curve(axis, line, COLOURS[name], style)
+                if end is not None and style == "-":
+                    ends.append((end, name, COLOURS[name]))
+        pixels = [pixels for pixels, _ in TAILS[scale]]
+        axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        axis.set(xscale="log", xlim=(pixels[0] / 1.5, pixels[-1] * 1.5), ylim=(0, 103))
+        label(axis, title, "pixels after the image", "test accuracy, %" if axis is axes[0, 0] else "")
+        finish(axis, ends)
+    results.note(figure)
+    return figure
+
+
+TAIL_TITLES: dict[Tail, str] = {"black": "black pixels", "random": "random pixels", "images": "pixels of other images"}
+
+
+def permuted_mnist(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
     """Test accuracy on permuted sequential MNIST after the last epoch, for 2 and 3 blocks. Full bars: without black
     pixels; light bars: with 1,216 of them at the end of each sequence. Dotted: guessing."""
-    planned = experiments.permuted_mnist(scale)
+    planned = experiments.permuted_mnist(scale, 0, recipe)
     results = Results(records, planned)
     figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
     for axis, blocks in zip(axes[0], (2, 3), strict=True):
-        for x, (cell, name) in enumerate(NAMES.items()):
+        cells = {cell: NAMES[cell] for cell in NAMES if any(e.run.model.cells[0] == cell for e in planned)}
+        for x, (cell, name) in enumerate(cells.items()):
             for black, shift, alpha in (("", -0.2, 1.0), ("-black", 0.2, 0.45)):
                 values = results.last(f"{cell}-{blocks}-blocks{black}")
                 bar(axis, x + shift, values, COLOURS[name], alpha)
         axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
-        axis.set(xticks=range(3), xticklabels=NAMES.values(), xlim=(-0.6, 2.6), ylim=(0, 109), yticks=range(0, 101, 20))
+        axis.set(xticks=range(len(cells)), xticklabels=cells.values(), xlim=(-0.6, max(len(cells), 1) - 0.4))
+        axis.set(ylim=(0, 109), yticks=range(0, 101, 20))
         label(
             axis,
             f"{blocks} recurrent blocks; light: with black pixels",
             "",
             "test accuracy, %" if axis is axes[0, 0] else "",
         )
+        if not axis.patches:
+            nothing_yet(axis)
+    results.note(figure)
+    return figure
+
+
+def without_positions(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
+    """Test accuracy on sequential MNIST without a position encoding, 3 blocks: permuted, and in reading order. "LRU,
+    BMRU" is a stack of one LRU and two BMRU, which can take their clock from it. Dotted: guessing."""
+    planned = experiments.without_positions(scale, 0, recipe)
+    results = Results(records, planned)
+    figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
+    for axis, permuted in zip(axes[0], (True, False), strict=True):
+        shown = [e for e in planned if isinstance(e.run.task, MNIST) and e.run.task.permuted == permuted]
+        names = [", ".join(NAMES[cell] for cell in dict.fromkeys(e.run.model.cells)) for e in shown]
+        for x, experiment in enumerate(shown):
+            colour = COLOURS[NAMES[experiment.run.model.cells[-1]]]
+            bar(axis, x, results.last(experiment.configuration), colour, 1.0 if "," not in names[x] else 0.45)
+        axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
+        axis.set(xticks=range(len(shown)), xticklabels=names, xlim=(-0.6, max(len(shown), 1) - 0.4), ylim=(0, 109))
+        title = "permuted" if permuted else "in reading order"
+        label(axis, title, "", "test accuracy, %" if axis is axes[0, 0] else "")
         if not axis.patches:
             nothing_yet(axis)
     results.note(figure)
@@ -212,10 +276,10 @@ def bar(axis: Axes, x: float, values: Sequence[float], colour: str, alpha: float
     axis.annotate(f"{mean:.1f}", (x, max(values)), (0, 2), textcoords="offset points", ha="center", fontsize=8)
 
 
-def pathfinder(records: Sequence[Record], scale: Scale) -> Figure:
+def pathfinder(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
     """Test accuracy of BMRU on Pathfinder after the last epoch, against the units per direction, for 1, 2 and 3 blocks;
     hard and easy images, and how many epochs. Dashed, open: shortened runs; dotted: guessing."""
-    planned = experiments.pathfinder(scale)
+    planned = experiments.pathfinder(scale, 0, recipe)
     results = Results(records, planned)
     longest = max(experiment.run.epochs for experiment in planned)
     figure, axes = panels(1, 3, 3.5, 3.0, sharey=True)

@@ -43,10 +43,15 @@ class Pathfinder(Classification):
     its files is empty)."""
     rule: Literal["paper", "lra", "s4"] = "paper"
     """How the sets are chosen: :func:`split_rows`."""
+    more_images: int = 0
+    """Images after these that train, too; validation and test set stay what they are."""
+    augmented: bool = False
+    """Whether each training image is rotated and mirrored at random, in one of eight ways, whenever it is used."""
 
     def __post_init__(self) -> None:
         settings(self.level)
         check_sizes(10, images=self.images)
+        check_sizes(0, more_images=self.more_images)
         choices = {"size": (SIZE,), "source": ("generated", "release"), "rule": ("paper", "lra", "s4")}
         for name, values in choices.items():
             if getattr(self, name) not in values:
@@ -59,7 +64,15 @@ class Pathfinder(Classification):
     def samples(self, split: Split, seed: int, device: torch.device | str = "cpu") -> Samples:
         pixels, labels = _load(self)
         rows = split_rows(self.images, self.rule)[("train", "valid", "test").index(split)]
+        if split == "train" and self.more_images:
+            rows = torch.cat([rows, torch.arange(self.images, self.images + self.more_images)])
         return Samples(pixels[rows].to(device), labels[rows].long().to(device))
+
+    def augment(self, stored: Tensor) -> Tensor:
+        if not self.augmented:
+            return stored
+        ways = torch.randint(8, (len(stored), 1), device=stored.device)
+        return stored.gather(1, symmetries(stored.device)[ways[:, 0]])
 
     def inputs(self, stored: Tensor) -> Tensor:
         mean, std = self.statistics()
@@ -77,6 +90,13 @@ class Pathfinder(Classification):
             f"train / valid / test: {sizes} images; pixels of the training set: mean {mean:.2f}, standard deviation "
             f"{std:.2f} (the paper: {PAPER_MEAN}, {PAPER_STD})"
         )
+
+
+def symmetries(device: torch.device | str = "cpu") -> Tensor:
+    """``[8, T]``: in which order to read the pixels of a rotated or mirrored image."""
+    image = torch.arange(SIZE * SIZE, device=device).view(SIZE, SIZE)
+    turned = [image.rot90(k) for k in range(4)]
+    return torch.stack([way.flatten() for x in turned for way in (x, x.flip(1))])
 
 
 def split_rows(n: int, rule: str = "paper") -> tuple[Tensor, ...]:
@@ -117,9 +137,10 @@ def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
         level, _, labels, images = generated.read(path)
         if level != task.level:
             raise ValueError(f"{path} must hold {task.level} images, got {level} ones")
-    if len(images) < task.images:
-        raise ValueError(f"{path} holds {len(images)} images of the level {task.level}, expected {task.images}")
-    return torch.from_numpy(images[: task.images]).flatten(1), torch.from_numpy(labels[: task.images])
+    count = task.images + task.more_images
+    if len(images) < count:
+        raise ValueError(f"{path} holds {len(images)} images of the level {task.level}, expected {count}")
+    return torch.from_numpy(images[:count]).flatten(1), torch.from_numpy(labels[:count])
 
 
 @lru_cache(maxsize=8)

@@ -1,11 +1,11 @@
-"""One signature, several modules: backends can be exchanged without a look at their code."""
+"""All backends have the signatures of ``ops/portable.py``, so that they are interchangeable."""
 
 import inspect
 
 import pytest
 
 from backends import FAST
-from multistable import BMRU, BMRUCell, ops
+from multistable import ops
 from multistable.ops import dispatch, portable, reference
 
 OPERATIONS = portable.__all__
@@ -34,12 +34,3 @@ def test_every_backend_under_test_is_known():
 @pytest.mark.parametrize("name", ops.__all__)
 def test_public_names_exist(name):
     assert hasattr(ops, name)
-
-
-def test_constructors_start_like_those_of_torch():
-    """``nn.GRU(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)``, positionally too."""
-    words = ["self", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
-    assert list(inspect.signature(BMRU.__init__).parameters)[:8] == words
-    rnn = BMRU(3, 5, 2, False, True, 0.1, True)
-    assert (rnn.num_layers, rnn.bias, rnn.batch_first, rnn.dropout, rnn.bidirectional) == (2, False, True, 0.1, True)
-    assert list(inspect.signature(BMRUCell.__init__).parameters)[:4] == ["self", "input_size", "hidden_size", "bias"]

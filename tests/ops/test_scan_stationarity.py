@@ -1,4 +1,4 @@
-"""Persistent memory, as the paper states it: a state stays, for ever, whatever the number of steps."""
+"""Persistent memory, as the paper defines it: a state is held for any number of steps, on every backend."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
 def repeated(inputs, k):
-    """Every step k times; a reset belongs to the first of them."""
+    """Repeat every step k times; a reset applies to the first repetition only."""
     stretched = {
         name: x.repeat_interleave(k, dim=1) for name, x in inputs.items() if name not in ("alpha", "h0", "reset")
     }
@@ -46,7 +46,7 @@ def test_latch_scan_repeated_input_repeats_the_state(backend, dtype, k):
 @every_backend
 @every_dtype
 @given(seed=st.integers(0, 2**20), T=st.integers(1, 60))
-def test_bmru_scan_after_its_first_write_a_unit_is_at_plus_or_minus_alpha(backend, dtype, seed, T):
+def test_bmru_scan_is_plus_or_minus_alpha_after_the_first_write(backend, dtype, seed, T):
     inputs = bmru_inputs(dtype, shape=(3, T, 5), seed=seed) | {"reset": None}
     h = bmru_scan(**inputs, backend=backend)
     written = (inputs["cand"].abs() >= inputs["beta"].abs()).cumsum(dim=1) > 0
@@ -58,7 +58,7 @@ def test_bmru_scan_after_its_first_write_a_unit_is_at_plus_or_minus_alpha(backen
 @every_backend
 @every_dtype
 def test_bmru_scan_holds_for_many_steps(backend, dtype):
-    """A state that no float could carry through a multiplication by 0.999."""
+    """Multiplied by 0.999 at every step, no float would survive."""
     T = 300 if backend == "reference" else 20_000
     cand = torch.zeros(1, T, 3, dtype=dtype)
     cand[:, 0] = torch.tensor([-2.0, 2.0, 0.5])

@@ -1,4 +1,4 @@
-"""NaN and infinity: a diverged model must not look like one that remembers."""
+"""NaN and infinity in the recurrences, on every backend: a diverged model must not look like one that remembers."""
 
 from functools import partial
 from math import inf, nan
@@ -50,7 +50,7 @@ def test_bmru_scan_a_reset_clears_nan(backend, dtype):
 @every_dtype
 @pytest.mark.parametrize("cand", [inf, -inf])
 @pytest.mark.parametrize("beta", [inf, -inf])
-def test_bmru_scan_infinity_meets_infinity_and_writes(backend, dtype, cand, beta):
+def test_bmru_scan_writes_where_candidate_and_threshold_are_infinite(backend, dtype, cand, beta):
     assert one_unit([cand, 0.0], [beta, 1.0], backend, dtype) == [1.0 if cand > 0 else -1.0] * 2
 
 
@@ -63,7 +63,7 @@ def test_bmru_scan_infinite_threshold_holds(backend, dtype):
 @every_backend
 @every_dtype
 def test_bmru_scan_infinite_state_is_selected_not_multiplied(backend, dtype):
-    """inf * 0 would be NaN: in the product form every write after an infinite h0 would be one."""
+    """inf * 0 is NaN: with products, every write after an infinite h0 would be NaN."""
     zeros = torch.zeros(1, 3, 1, dtype=dtype)
     beta = torch.tensor([1.0, 0.0, 1.0], dtype=dtype)[None, :, None]
     h = bmru_scan(zeros, beta, torch.ones(1, dtype=dtype), torch.full((1, 1), inf, dtype=dtype), backend=backend)
@@ -102,7 +102,7 @@ def test_latch_scan_nan_in_a_float_gate_is_written(backend, dtype):
 
 @every_backend
 @every_dtype
-def test_latch_scan_does_not_look_at_values_it_does_not_write(backend, dtype):
+def test_latch_scan_ignores_values_it_does_not_write(backend, dtype):
     write = torch.tensor([True, False, False])[None, :, None]
     value = torch.tensor([1.0, nan, inf], dtype=dtype)[None, :, None]
     assert latch_scan(write, value, backend=backend).flatten().tolist() == [1.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""The step as one CUDA graph: the same numbers as the eager step, new dropout in every replay, NaN still found."""
+"""The step as one CUDA graph: the same numbers as eagerly, new dropout in every replay, NaN still detected."""
 
 from dataclasses import replace
 
@@ -46,8 +46,8 @@ def test_compiled_equals_eager(tmp_path):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
 
 
-def test_compiled_rounds_where_the_model_does():
-    """Weights so small that bfloat16 loses their products beside the bias: batch norm makes the difference visible.
+def test_compiled_model_rounds_like_eager():
+    """Weights so small that bfloat16 loses their products when the bias is added, which batch norm amplifies.
 
     An encoder written as a sum of products, which the compiler could fuse with that batch norm, fails here.
     """
@@ -74,7 +74,7 @@ def test_compiled_learns(tmp_path):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_evaluation_in_a_graph_equals_eager(precision):
-    """Full batches replayed, the rest not; with the weights and the statistics of the moment, not of the capture."""
+    """Full batches are replayed, the rest is not, with current weights and statistics, not those of the capture."""
     run = copy_first_run(("bmru", "lru", "hybrid"), d_model=32, d_state=32)
     device = torch.device("cuda")
     model = build_model(run.model).to(device)
@@ -90,7 +90,7 @@ def test_evaluation_in_a_graph_equals_eager(precision):
     assert model.training
 
 
-def test_nan_is_found_in_a_graph(tmp_path):
+def test_nan_is_detected_in_a_graph(tmp_path):
     run = copy_first_run(("lru", "bmru"), schedule=Schedule(1e30, 1e30, 1e30, 0))
     with pytest.raises(NonFiniteLossError, match=r"in epoch 1, step 2: first in the layer \S+ \(\w+\)"):
         train_run(run, tmp_path, GRAPH)

@@ -1,4 +1,7 @@
-"""``ops.bmru_layer``, the operator inside the layer: one projection, both layouts, both directions, the last state."""
+"""``ops.bmru_layer`` on every backend: one projection, both layouts, both directions, the last state.
+
+A property of the recurrence, so it runs on every backend (``ops/portable.py``, ``ops/cpu.py``).
+"""
 
 from functools import partial
 
@@ -31,7 +34,7 @@ def layer_inputs(*args, time_major, reverse, **kwargs):
 
 
 def by_scan(proj, alpha, h0, reset, alpha_surr, time_major, reverse):
-    """The same by hand: flip, split, ``bmru_scan``, flip back."""
+    """The same operation by hand: flip, split, ``bmru_scan``, flip back."""
     proj = proj.transpose(0, 1) if time_major else proj
     proj = proj.flip(1) if reverse else proj
     reset = reset.flip(1) if reverse and reset is not None else reset
@@ -81,8 +84,8 @@ def test_bmru_layer_gradient(argument, through, backend, dtype, time_major, reve
 
 @every_backend
 @pytest.mark.parametrize("argument", ["cand", "beta", "alpha", "h0"])
-def test_bmru_layer_gradient_is_that_of_the_formulas(argument, backend):
-    """Through the states and the last state at once, against formulas that know of no torch."""
+def test_bmru_layer_gradient_matches_the_formulas(argument, backend):
+    """Through the states and the last state at once, against formulas that do not use torch."""
     x = bmru_inputs(torch.float64)
     arrays = {name: tensor.numpy() for name, tensor in x.items()}
     grad_h, grad_last = weights_like(x["cand"], seed=1), weights_like(x["h0"], seed=2)
@@ -100,7 +103,7 @@ def test_bmru_layer_gradient_is_that_of_the_formulas(argument, backend):
 @every_layout
 @every_direction
 def test_bmru_layer_without_timesteps(backend, time_major, reverse):
-    """The last state of no steps is the first, and so is its gradient."""
+    """Without steps, the last state is h0, and its gradient goes to h0 unchanged."""
     inputs = layer_inputs(torch.float32, shape=(2, 0, 3), time_major=time_major, reverse=reverse)
     h, h_last = bmru_layer(**inputs, backend=backend)
     assert h.shape == ((0, 2, 3) if time_major else (2, 0, 3))
@@ -119,7 +122,7 @@ def test_bmru_layer_last_state_shares_no_memory_with_the_states(backend):
 
 
 @every_backend
-def test_last_state_of_no_steps_shares_no_memory_with_the_first(backend):
+def test_last_state_without_timesteps_shares_no_memory_with_h0(backend):
     inputs = layer_inputs(torch.float32, shape=(2, 0, 3), time_major=False, reverse=False)
     _, h_last = bmru_layer(**inputs, backend=backend)
     h_last.zero_()

@@ -1,4 +1,7 @@
-"""The linear recurrence: real and complex, constant and changing coefficients, resets, every backend."""
+"""The linear recurrence: real and complex, constant and changing coefficients, resets.
+
+A property of the recurrence: ``ops/portable.py`` and ``ops/cpu.py`` are compared with ``ops/reference.py``.
+"""
 
 from functools import partial
 
@@ -26,7 +29,7 @@ every_coefficient = pytest.mark.parametrize("constant", [False, True], ids=["per
 
 
 def linear_inputs(dtype, shape=(3, 17, 5), constant=False, seed=0):
-    """Coefficients of magnitude below 1.1, random signs or angles."""
+    """Coefficients with a magnitude below 1.1 and random signs or angles."""
     B, T, N = shape
     generator = torch.Generator().manual_seed(seed)
     randn = partial(torch.randn, dtype=dtype, generator=generator)
@@ -36,12 +39,12 @@ def linear_inputs(dtype, shape=(3, 17, 5), constant=False, seed=0):
     return {"a": a, "b": randn(B, T, N), "h0": randn(B, N), "reset": reset}
 
 
-def widened(inputs):
+def to_double_precision(inputs):
     return {k: x if x is None else x.to(WIDE.get(x.dtype, x.dtype)) for k, x in inputs.items()}
 
 
 def assert_forward_and_gradients(inputs, backend, names=ARGUMENTS):
-    wide = widened(inputs)
+    wide = to_double_precision(inputs)
     scan, reference = partial(linear_scan, backend=backend), partial(linear_scan, backend="reference")
     names = [name for name in names if inputs[name] is not None]
     h = scan(**inputs)
@@ -76,9 +79,9 @@ def test_gradients_of_the_reverse_direction(backend, constant, pairs):
 @every_backend
 @every_number
 @every_coefficient
-def test_linear_scan_is_the_formula(backend, dtype, constant):
+def test_linear_scan_matches_the_formula(backend, dtype, constant):
     inputs = linear_inputs(dtype, constant=constant) | {"reset": None}
-    expected = linear_formula(*(widened(inputs)[name] for name in ARGUMENTS))
+    expected = linear_formula(*(to_double_precision(inputs)[name] for name in ARGUMENTS))
     assert_close(linear_scan(**inputs, backend=backend), expected)
 
 
@@ -94,7 +97,7 @@ def test_linear_scan_shapes(backend, dtype, shape, constant):
 @every_coefficient
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
 @pytest.mark.parametrize("shape", [(0, 4, 3), (2, 0, 3)], ids=shape_ids)
-def test_linear_scan_of_nothing(backend, dtype, shape, constant):
+def test_linear_scan_of_empty_input(backend, dtype, shape, constant):
     inputs = linear_inputs(dtype, shape, constant)
     assert linear_scan(**inputs, backend=backend).shape == shape
     for grad in gradients(partial(linear_scan, backend=backend), inputs, ARGUMENTS).values():
@@ -118,7 +121,7 @@ def test_linear_scan_layouts(backend, dtype, layout):
 
 @every_backend
 @pytest.mark.parametrize("absent", [("h0",), ("reset",), ("h0", "reset")], ids="-".join)
-def test_linear_scan_absent_arguments(backend, absent):
+def test_linear_scan_without_optional_arguments(backend, absent):
     inputs = linear_inputs(torch.float64) | dict.fromkeys(absent)
     assert_forward_and_gradients(inputs, backend)
     explicit = {"h0": torch.zeros(3, 5, dtype=torch.float64), "reset": torch.zeros(3, 17, dtype=torch.bool)}
@@ -166,7 +169,7 @@ def test_linear_scan_of_half_precision(backend, dtype, constant):
 
 @every_fast_backend
 def test_linear_scan_constant_coefficient_of_a_wider_dtype(backend):
-    """A float32 parameter beside bfloat16 inputs keeps its digits and the precision of its gradient."""
+    """A float32 parameter with bfloat16 inputs is not rounded, nor is its gradient."""
     inputs = linear_inputs(torch.float32, (3, 37, 5), constant=True)
     inputs |= {"b": inputs["b"].bfloat16(), "h0": inputs["h0"].bfloat16()}
     wide = {k: x if k == "reset" else x.double() for k, x in inputs.items()}
@@ -178,8 +181,8 @@ def test_linear_scan_constant_coefficient_of_a_wider_dtype(backend):
 @every_backend
 @every_coefficient
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
-def test_linear_scan_reset_after_an_overflow(backend, dtype, constant):
-    """States overflow, then a reset: from there on they are those of a fresh sequence."""
+def test_linear_scan_recovers_from_overflow_at_a_reset(backend, dtype, constant):
+    """States overflow before a reset; after it they equal those of a new sequence."""
     a = torch.full((5,) if constant else (2, 20, 5), 1e20, dtype=dtype)
     inputs = {"a": a, "b": torch.ones(2, 20, 5, dtype=dtype), "h0": torch.ones(2, 5, dtype=dtype)}
     reset = torch.zeros(2, 20, dtype=torch.bool)

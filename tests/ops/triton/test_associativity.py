@@ -1,20 +1,18 @@
-"""The operators of the GPU scans are associative: the interpreter scans in order and would not notice otherwise."""
+"""The operators of the GPU scans (``latch.py``, ``latch_grad.py``, ``linear.py``) are associative.
 
-import os
+The interpreter scans in order, so no other test would notice an operator that is not.
+"""
 
 import pytest
 import torch
 
-if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
-    pytest.skip("no GPU; the interpreter runs in a process of its own", allow_module_level=True)
-
+from gpu_kernels import DEVICE  # first: it skips these tests where the kernels cannot run  # isort: skip
 import triton
 import triton.language as tl
 
 from multistable.ops.triton import latch, latch_grad, linear
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array")
-DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
 
 @triton.jit
@@ -40,7 +38,7 @@ def both_orders(combine, x):
 
 
 def masked_words(K):
-    """Random words: even places are masks of whole fields, odd ones values."""
+    """Random words: masks of whole fields at even places, values at odd places."""
     masks = torch.tensor([0, 0xFFFF, 0xFFFF0000 - 2**32, -1], dtype=torch.int32)
     x = torch.randint(-(2**31), 2**31 - 1, (3, K, 64), dtype=torch.int32)
     x[:, ::2] = masks[torch.randint(4, (3, K // 2, 64))]

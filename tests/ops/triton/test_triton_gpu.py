@@ -1,4 +1,4 @@
-"""What only a GPU can show: offsets beyond 2^31, the same bits twice, torch.compile and CUDA graphs."""
+"""What only a GPU can show: offsets beyond 2^31, determinism, torch.compile and CUDA graphs."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tolerances import assert_close, assert_same_bits
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
-def test_auto_takes_the_kernels():
+def test_auto_chooses_the_kernels():
     assert explain(torch.empty(1, device="cuda")).backend == "triton"
 
 
@@ -48,7 +48,7 @@ def test_bmru_gradients_beyond_31_bits():
 
 
 @pytest.mark.parametrize("shape", [(3, 1000, 40), (1, 50_000, 64)], ids=["batch", "long"])
-def test_the_same_bits_twice(shape):
+def test_the_same_input_gives_the_same_bits_twice(shape):
     B, T, N = shape
     rnn = BMRU(N, N, batch_first=True, device="cuda")
     x = torch.randn(B, T, N, device="cuda")
@@ -63,7 +63,7 @@ def test_the_same_bits_twice(shape):
         assert_same_bits(one, other)
 
 
-def test_compile_takes_the_kernels():
+def test_compiled_layers_use_the_kernels():
     rnn = BMRU(16, 32, num_layers=2, bidirectional=True, device="cuda")
     compiled = torch.compile(rnn, fullgraph=True)
     x = torch.randn(50, 3, 16, device="cuda")
@@ -74,7 +74,7 @@ def test_compile_takes_the_kernels():
 
 
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
-def test_cuda_graph():
+def test_a_cuda_graph_gives_the_same_bits():
     cand, beta = (torch.randn(4, 100, 32, device="cuda", requires_grad=True) for _ in range(2))
     alpha = torch.ones(32, device="cuda")
 
