@@ -13,10 +13,6 @@ class Function(torch.autograd.Function):
         @classmethod
         def apply(cls, *args: Any, **kwargs: Any) -> Any: ...
 
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        raise NotImplementedError("forward-mode AD is not supported here: use reverse mode, torch.func.vjp or jacrev")
-
 
 def saved_tensors(ctx: Any) -> tuple[Any, ...]:
     """The tensors that a forward saved, or an error that says what to do if its output was changed in place.

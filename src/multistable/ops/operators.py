@@ -140,6 +140,7 @@ def _register(
     # torch asks for the signature in every call, which takes 20 us otherwise.
     cast(Any, forward).__signature__ = inspect.signature(forward)
     members = {"forward": forward, "setup_context": setup, "backward": backward}
+    members["jvp"] = _raise_no_forward_mode
     members["vmap"] = each_example(lambda *args: call(name, *args))
     methods = {key: staticmethod(member) for key, member in members.items()}
     _functions[name] = type(f"_{name}", (Function,), methods)
@@ -162,6 +163,10 @@ def each_example(function: Compute) -> Callable[..., tuple[Tensors, tuple[int, .
 
 def raise_no_second_derivative(*_: Any) -> None:
     raise RuntimeError("this scan has no second derivative; backend='reference' has")
+
+
+def _raise_no_forward_mode(*_: Any) -> None:
+    raise NotImplementedError("this scan has no forward-mode AD (jvp): use reverse mode, torch.func.vjp or jacrev")
 
 
 def _save_nothing(*_: Any) -> None:
