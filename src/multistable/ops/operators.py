@@ -86,7 +86,7 @@ def intercepted(*args: Any) -> bool:
 
 def batched(x: Tensor) -> bool:
     """Whether ``x`` is a batch of gradients of ``jacobian(vectorize=True)``: operators see one of them at a time."""
-    return _torch._C._functorch.is_legacy_batchedtensor(x)
+    return not torch.compiler.is_compiling() and _torch._C._functorch.is_legacy_batchedtensor(x)
 
 
 def _define(
