@@ -19,22 +19,26 @@ changed since. With ``--full`` those that survived their own tests have to survi
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("src", "experiments/src")
 LEFT_OUT = shutil.ignore_patterns(".venv", "__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", "runs")
-PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider"]
+LOADED = ("torch", "numba")
+"""Imported once, before the tests' processes are forked: importing takes more time than most tests."""
 WHOLE_SUITE = ["--numprocesses", "2", "--dist", "loadfile"]
 OWN_SECONDS, WHOLE_SECONDS = 300, 3600
 WORDS = {0: "survived", 1: "killed", 2: "killed", 4: "killed", None: "timeout"}  # by pytest's exit code
@@ -47,8 +51,11 @@ class Scratch:
     """A copy of the tree in which to break things."""
 
     def __init__(self, folder: Path, source: Path) -> None:
-        self.source, self.tree, self.numba = source, folder / "tree", folder / "numba"
+        self.source, self.folder, self.tree = source, folder, folder / "tree"
         shutil.copytree(source, self.tree, ignore=LEFT_OUT, symlinks=True)
+        os.environ["NUMBA_CACHE_DIR"] = str(folder / "numba")
+        for name in LOADED:
+            importlib.import_module(name)
 
     def test(self, tests: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
         """pytest's exit code, None if it was stopped, and what it printed.
@@ -56,21 +63,29 @@ class Scratch:
         Neither bytecode nor compiled loops may be those of another mutation: Python writes none, and numba looks at the
         time and size of the source. ``CI`` makes hypothesis draw the same examples every time.
         """
-        own = {"PYTHONPATH": os.pathsep.join(str(self.tree / folder) for folder in SOURCES)}
-        own |= {"PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": str(self.numba), "CI": "1"}
-        process = subprocess.Popen(
-            [*PYTEST, *tests], cwd=self.tree, env=os.environ | own | env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=limit)
-            return process.returncode, output
-        except subprocess.TimeoutExpired:
+        paths, log, end = [str(self.tree / folder) for folder in SOURCES], self.folder / "log", time.monotonic() + limit
+        own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
+        if (pid := os.fork()) == 0:
+            code = 3  # pytest's own for an internal error
+            try:
+                os.setsid()  # so that it can be stopped with all that it started
+                with log.open("wb") as file:
+                    os.dup2(file.fileno(), 1)
+                    os.dup2(file.fileno(), 2)
+                os.chdir(self.tree)
+                os.environ |= own | env
+                sys.path[:0], sys.dont_write_bytecode = paths, True
+                code = int(pytest.main([*PYTEST, *tests]))
+                sys.stdout.flush()
+            finally:
+                os._exit(code)
+        while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+            time.sleep(0.05)
+        if ended[0] == 0:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
             return None, ""
-        finally:
-            if process.poll() is None:  # it, and all that it started
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+        return os.waitstatus_to_exitcode(ended[1]), log.read_text(errors="replace")
 
     def test_mutated(self, mutation: Mutation, tests: list[str], limit: float) -> Outcome:
         """What these tests say of one mutation."""

@@ -60,6 +60,13 @@ def test_a_bad_first_loss_changes_no_parameter(stepper):
     assert int(stepper.bad_step) == 0
 
 
+def test_the_first_bad_step_is_remembered(stepper):
+    """Also if it is step 0 and later losses are bad, too."""
+    for rows in ([5, 6, 7, 8, 9], [7, 0, 1, 2, 3]):
+        assert not changes(stepper, rows)
+    assert int(stepper.bad_step) == 0
+
+
 def test_totals_cover_one_epoch(stepper):
     totals = []
     for _ in range(2):

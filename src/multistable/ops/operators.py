@@ -22,7 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from multistable.ops.autograd import Function
+from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import new_empty
 
@@ -30,6 +30,7 @@ __all__ = [
     "as_gate",
     "backend_for",
     "batch_first",
+    "batched",
     "call",
     "each_example",
     "intercepted",
@@ -75,13 +76,20 @@ def transformed() -> bool:
 
 def intercepted(*args: Any) -> bool:
     """Whether something records operators or changes their arguments: a compiler, a tracer, a mode, a tensor subclass,
-    a lazily negated view, a meta tensor."""
+    a lazily negated view, a meta tensor, the batch of gradients of ``jacobian(vectorize=True)``."""
     if torch.compiler.is_compiling() or _torch._C._is_tracing():
         return True
     if _torch._C._len_torch_dispatch_stack() + _torch._C._len_torch_function_stack() > 0:
         return True
-    tensors = (x for x in args if isinstance(x, Tensor))
-    return any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors)
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    if any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors):
+        return True
+    return any(map(batched, tensors))
+
+
+def batched(x: Tensor) -> bool:
+    """Whether ``x`` is a batch of gradients of ``jacobian(vectorize=True)``: operators see one of them at a time."""
+    return not torch.compiler.is_compiling() and _torch._C._functorch.is_legacy_batchedtensor(x)
 
 
 def _define(
@@ -104,7 +112,7 @@ def _define(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx: Any, grad_h: Optional, grad_last: Optional) -> tuple[Optional, ...]:
-        grads = call(f"{name}_backward", grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+        grads = call(f"{name}_backward", grad_h, grad_last, *saved_tensors(ctx), *ctx.options)
         needed = (grad if need else None for grad, need in zip(grads, ctx.needs_input_grad, strict=False))
         return *needed, None, *(None for _ in ctx.options)  # reset and options have no gradient
 
@@ -117,9 +125,11 @@ def _define(
 
     def gradients(grad_h: Optional, grad_last: Optional, *args: Any) -> Tensors:
         if args[len(saved)].numel():
-            return backward(grad_h, grad_last, *args)
-        *grads, grad_h0 = (torch.zeros_like(x) for x in gradient_shapes(grad_h, grad_last, *args))
-        return *grads, grad_h0 if grad_last is None else grad_h0 + grad_last.to(grad_h0.dtype)  # no steps: h_last is h0
+            grads = backward(grad_h, grad_last, *args)
+        else:  # no steps: h_last is h0
+            *zeros, grad_h0 = (torch.zeros_like(x) for x in gradient_shapes(grad_h, grad_last, *args))
+            grads = *zeros, grad_h0 if grad_last is None else grad_h0 + grad_last.to(grad_h0.dtype)
+        return tuple(grad.contiguous() for grad in grads)  # as gradient_shapes says
 
     schema = f"({', '.join(tensors)}, {options}, str backend) -> (Tensor, Tensor)"
     register(name, schema, forward, shapes, setup, differentiate)
@@ -143,6 +153,7 @@ def register(
     # torch asks for the signature in every call, which takes 20 us otherwise.
     cast(Any, forward).__signature__ = inspect.signature(forward)
     members = {"forward": forward, "setup_context": setup, "backward": backward}
+    members["jvp"] = _raise_no_forward_mode
     members["vmap"] = each_example(lambda *args: call(name, *args))
     methods = {key: staticmethod(member) for key, member in members.items()}
     _functions[name] = type(f"_{name}", (Function,), methods)
@@ -167,6 +178,10 @@ def raise_no_second_derivative(*_: Any) -> None:
     raise RuntimeError("this scan has no second derivative; backend='reference' has")
 
 
+def _raise_no_forward_mode(*_: Any) -> None:
+    raise NotImplementedError("this scan has no forward-mode AD (jvp): use reverse mode, torch.func.vjp or jacrev")
+
+
 def save_nothing(*_: Any) -> None:
     pass
 
@@ -184,7 +199,7 @@ def batch_first(x: Any, time_major: bool) -> Any:
 def last_state(h: Tensor, h0: Optional, reverse: bool) -> Tensor:
     """The state after the scan, ``[B, N]``: a copy, because outputs must share memory neither with h nor with h0."""
     if h.shape[1] == 0:
-        return h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype, copy=True)
+        return h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype, copy=True).contiguous()
     return h[:, 0 if reverse else -1].clone(memory_format=torch.contiguous_format)
 
 
@@ -323,7 +338,7 @@ def _linear_scan_backward(
     grad_a, grad_h0 = backend_for(backend, h).linear_backward(
         grad_h, grad_last, a, _cast(h0, h.dtype), reset, h, grad_b, pairs=pairs, reverse=reverse
     )
-    return grad_a.to(a.dtype).contiguous(), grad_b, grad_h0.to(_dtype_of_state(h0, h))
+    return grad_a.to(a.dtype), grad_b, grad_h0.to(_dtype_of_state(h0, h))
 
 
 _LINEAR = "bool pairs, bool reverse"

@@ -1,20 +1,25 @@
 """Share work among threads.
 
-The threads are a pool of this module's own. numba's parallel loops would load a second OpenMP library, which kills a
-forked DataLoader worker.
+The threads are a team of this module's own. numba's parallel loops would load a second OpenMP library, which kills a
+forked DataLoader worker. They are daemons: an interrupt while a ``ThreadPoolExecutor`` starts a thread leaves one that
+it does not know, and the process hangs at its end.
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
+from queue import SimpleQueue
 from typing import TypeVar
 
 __all__ = ["for_each"]
 
 Item = TypeVar("Item")
+Task = tuple[Future[None], Callable[[], None]]
 
 
 def for_each(items: Sequence[Item], work: Callable[[Item], None], threads: int) -> None:
@@ -36,8 +41,10 @@ def for_each(items: Sequence[Item], work: Callable[[Item], None], threads: int) 
     others: list[Future[None]] = []
     try:
         with suppress(RuntimeError):  # no new thread: out of resources, or the interpreter is shutting down
-            for _ in range(min(threads, len(items)) - 1):
-                others.append(_pool().submit(run))
+            for number in range(min(threads, len(items)) - 1):
+                tasks = _tasks_of(number + 1)
+                others.append(Future())
+                tasks.put((others[-1], run))
         run()
     except BaseException:
         left.clear()
@@ -49,10 +56,40 @@ def for_each(items: Sequence[Item], work: Callable[[Item], None], threads: int) 
         other.result()
 
 
+@dataclass
+class _Team:
+    """Threads that take their tasks from one queue."""
+
+    tasks: SimpleQueue[Task] = field(default_factory=SimpleQueue[Task])
+    size: int = 0
+
+
+def _tasks_of(size: int) -> SimpleQueue[Task]:
+    """The queue of a team of at least ``size`` threads, at most one per core."""
+    team = _team()
+    if team.size < min(size, os.cpu_count() or 1):
+        threading.Thread(target=_work, args=(team.tasks,), name="multistable", daemon=True).start()
+        team.size += 1
+    return team.tasks
+
+
+def _work(tasks: SimpleQueue[Task]) -> None:
+    while True:
+        future, run = tasks.get()
+        if future.set_running_or_notify_cancel():
+            try:
+                run()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+        del future, run  # do not keep tensors alive until the next task
+
+
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="multistable")
+def _team() -> _Team:
+    return _Team()
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has the pool but none of its threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+if hasattr(os, "register_at_fork"):  # a forked child has the team but none of its threads
+    os.register_at_fork(after_in_child=_team.cache_clear)
