@@ -306,7 +306,7 @@ def test_half_precision_autocast(name):
     assert near.double().mean() > 0.9  # a bistable unit may flip
 
 
-READ_BACKWARD = ("bmru", "lru", "mingru", "hysteresis", "clocked:linear:2")
+READ_BACKWARD = ("bmru", "lru", "mingru", "hysteresis", "clocked:linear:2", "counter")
 """Layers whose backward reads their output, unlike that of ``nn.GRU``."""
 
 

@@ -22,7 +22,7 @@ def as_bmru(D, N, bmru):
 def test_two_states_that_are_kept_or_set_are_a_bmru():
     """The input holds candidates and positive thresholds themselves, so that both layers compare the same numbers."""
     N = 5
-    bmru = BMRU(2 * N, N, batch_first=True, start="branch")
+    bmru = BMRU(2 * N, N, batch_first=True, start="branch", thresholds="paper")
     with torch.no_grad():
         bmru.weight_ih_l0.copy_(torch.eye(2 * N))
         bmru.bias_ih_l0.zero_()
