@@ -1,9 +1,21 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
-from multistable import dynamics, ops, surrogate
-from multistable.layers import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
+from multistable import dynamics, export, ops, surrogate
+from multistable.layers import (
+    BMRU,
+    BRC,
+    LRU,
+    MRU,
+    NBRC,
+    BMRUCell,
+    ClockedRNN,
+    Hybrid,
+    HysteresisMRU,
+    LikeLSTM,
+    MinGRU,
+)
 from multistable.layers.gates import GateStatistics, gate_statistics
-from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, build_model
+from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, Stack, build_model
 
 __all__ = [
     "BMRU",
@@ -15,6 +27,7 @@ __all__ = [
     "HysteresisMRU",
     "LRU",
     "LRUConfig",
+    "LikeLSTM",
     "MRU",
     "MinGRU",
     "ModelConfig",
@@ -22,10 +35,13 @@ __all__ = [
     "NBRC",
     "PositionConfig",
     "SequenceModel",
+    "Stack",
     "build_model",
     "dynamics",
+    "export",
     "gate_statistics",
     "ops",
     "surrogate",
 ]
+export.register()
 __version__ = "0.1.0"

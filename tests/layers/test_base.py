@@ -110,6 +110,8 @@ OTHERS = {
     "n_grid": 32,
     "n_clock": 5,
     "start": "branch",
+    "thresholds": "paper",
+    "lru_size": 4,
 }
 
 
@@ -144,6 +146,14 @@ def test_repr_shows_every_changed_argument(kind):
         if plain == "4, 6":
             again = eval(f"{kind.__name__}({repr_arguments(rnn)})")
             assert [getattr(again, key) for key in keywords(kind)] == [getattr(rnn, key) for key in keywords(kind)]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_all_weights_are_those_of_each_layer_and_direction(bias):
+    for kind in (BMRU, torch.nn.GRU):
+        rnn = kind(3, 4, num_layers=2, bidirectional=True, bias=bias)
+        assert len(rnn.all_weights) == 4
+        assert [id(x) for layer in rnn.all_weights for x in layer] == [id(x) for x in rnn.parameters()]
 
 
 def test_repr_names_the_field_and_its_constants():

@@ -4,6 +4,7 @@ import io
 import signal
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,18 @@ def test_line_has_loss_metric_speed_and_time_left(tmp_path, monkeypatch, wanted)
     text = screen.getvalue()
     for word in ("epoch", "3/3", "loss ", "mse ", "timesteps/s", "left"):
         assert (word in text) == wanted
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_line_per_epoch_off_a_terminal(tmp_path, monkeypatch, wanted):
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    seen = []
+    train_run(copy_first_run(), tmp_path, replace(Options("cpu") if wanted else QUIET, after_epoch=seen.append))
+    lines = log.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == (["epoch 1/3", "epoch 2/3", "epoch 3/3"] if wanted else [])
+    assert all(f"valid {record['valid_mse']:.4f}" in line for line, record in zip(lines, seen, strict=False))
+    assert [record["epoch"] for record in seen] == [1, 2, 3]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Layers: a recurrence with its input projection, called like ``torch.nn.GRU``."""
 
+from multistable.layers.adapters import LikeLSTM
 from multistable.layers.base import Recurrent
 from multistable.layers.bmru import BMRU, BMRUCell
 from multistable.layers.brc import BRC, NBRC
@@ -23,6 +24,7 @@ __all__ = [
     "HysteresisMRU",
     "LRU",
     "LSTM",
+    "LikeLSTM",
     "MRU",
     "MinGRU",
     "NBRC",

@@ -1,7 +1,7 @@
 """The timesteps of a batch: which are valid, where segments start, and how a scan respects both."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -59,6 +59,11 @@ class Steps:
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
+
+    def with_batch_first(self) -> "Steps":
+        """The same steps for an input ``[B, T, D]``."""
+        valid = self.valid if self.batch_first or self.valid is None else self.valid.transpose(0, 1)
+        return replace(self, batch_first=True, valid=valid)
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
@@ -169,7 +174,9 @@ def check_input(module: nn.Module, name: str, x: object) -> None:
 def check_state(name: str, state: object, shape: tuple[int, ...], x: Tensor, axes: str = "") -> None:
     """Raise unless ``state`` is a float tensor of this shape on x's device. ``axes`` explains the shape."""
     if not isinstance(state, Tensor):
-        raise TypeError(f"{name} must be one tensor, got {type(state).__name__}")
+        kind = type(state).__name__
+        advice = " (for code of nn.LSTM see LikeLSTM)" if kind == "tuple" else ""
+        raise TypeError(f"{name} must be one tensor, got {kind}{advice}")
     if state.shape != shape:
         raise ValueError(f"{name} must have shape {list(shape)}{axes}, got {list(state.shape)}")
     if not state.is_floating_point():

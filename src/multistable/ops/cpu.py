@@ -38,7 +38,7 @@ def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
     """Fill ``h [B, T, N]`` with the states of a BMRU; ``h0 [B, N]`` has the dtype of ``cand``."""
-    c, b, levels, start, out = (_rows(_bits(x), h) for x in (cand, beta, alpha.to(cand.dtype), h0, h))
+    c, b, levels, start, out = (_rows(_bits(x), h) for x in (cand, beta, _copy(alpha, cand.dtype), h0, h))
     _run(kernels.bmru_forward, h, reverse, c, b, levels, start, _reset_rows(reset), out, _infinity(h.dtype))
 
 
@@ -62,7 +62,7 @@ def bmru_backward(
     out_cand, out_beta = _widened(grad_cand, dtype), _widened(grad_beta, dtype)
     slope = (np.float64 if dtype == torch.float64 else np.float32)(alpha_surr * math.pi)
     grad_alpha, grad_h0 = (h.new_empty(h.shape[0], h.shape[2], dtype=dtype) for _ in range(2))
-    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last, cand, beta, alpha.to(cand.dtype), h0)]
+    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last, cand, beta, _copy(alpha, cand.dtype), h0)]
     outputs = [_rows(x, h, dtype) for x in (h, out_cand, out_beta, grad_alpha, grad_h0)]
     _run(kernels.bmru_backward, h, reverse, slope, *inputs, _reset_rows(reset), *outputs)
     _copy_back(out_cand, grad_cand)
@@ -184,6 +184,11 @@ def _reset_rows(reset: Tensor | None) -> Rows:
     if reset is None:
         return np.zeros(1, dtype=np.bool_), 0, 0
     return reset.contiguous().flatten().numpy(), reset.shape[1], 1
+
+
+def _copy(alpha: Tensor, dtype: torch.dtype) -> Tensor:
+    """A parameter in memory of its own: ``numpy()`` pins memory, and FSDP resizes that of parameters."""
+    return alpha.to(dtype, copy=True)
 
 
 def _bits(x: Tensor | None) -> Tensor | None:

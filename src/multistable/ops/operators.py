@@ -22,7 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from multistable.ops.autograd import Function
+from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import new_empty
 
@@ -86,7 +86,7 @@ def intercepted(*args: Any) -> bool:
 
 def batched(x: Tensor) -> bool:
     """Whether ``x`` is a batch of gradients of ``jacobian(vectorize=True)``: operators see one of them at a time."""
-    return _torch._C._functorch.is_legacy_batchedtensor(x)
+    return not torch.compiler.is_compiling() and _torch._C._functorch.is_legacy_batchedtensor(x)
 
 
 def _define(
@@ -109,7 +109,7 @@ def _define(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx: Any, grad_h: Optional, grad_last: Optional) -> tuple[Optional, ...]:
-        grads = call(f"{name}_backward", grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+        grads = call(f"{name}_backward", grad_h, grad_last, *saved_tensors(ctx), *ctx.options)
         needed = (grad if need else None for grad, need in zip(grads, ctx.needs_input_grad, strict=False))
         return *needed, None, *(None for _ in ctx.options)  # reset and options have no gradient
 
@@ -150,6 +150,7 @@ def _register(
     # torch asks for the signature in every call, which takes 20 us otherwise.
     cast(Any, forward).__signature__ = inspect.signature(forward)
     members = {"forward": forward, "setup_context": setup, "backward": backward}
+    members["jvp"] = _raise_no_forward_mode
     members["vmap"] = each_example(lambda *args: call(name, *args))
     methods = {key: staticmethod(member) for key, member in members.items()}
     _functions[name] = type(f"_{name}", (Function,), methods)
@@ -172,6 +173,10 @@ def each_example(function: Compute) -> Callable[..., tuple[Tensors, tuple[int, .
 
 def raise_no_second_derivative(*_: Any) -> None:
     raise RuntimeError("this scan has no second derivative; backend='reference' has")
+
+
+def _raise_no_forward_mode(*_: Any) -> None:
+    raise NotImplementedError("this scan has no forward-mode AD (jvp): use reverse mode, torch.func.vjp or jacrev")
 
 
 def _save_nothing(*_: Any) -> None:

@@ -26,6 +26,23 @@ def main() -> None:
     app()
 
 
+def print_version(wanted: bool) -> None:
+    if wanted:
+        import multistable
+
+        typer.echo(f"multistable {multistable.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option(help="Folder for the page and the trained models.")] = Path("demo"),

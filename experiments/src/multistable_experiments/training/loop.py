@@ -26,7 +26,7 @@ from multistable_experiments.training.optim import build_optimizer, optimizer_te
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.run import Run
 from multistable_experiments.training.step import Stepper, autocast
-from multistable_experiments.training.terminal import defer_interrupts, progress
+from multistable_experiments.training.terminal import defer_interrupts, print_epoch, progress
 
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
@@ -233,6 +233,8 @@ class Training:
             with file_named(path), path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         self.save_if_due()
+        if self.processes.first and self.options.show_progress:
+            print_epoch(record, self.run.epochs, metric)
         if self.processes.first and self.options.after_epoch is not None:
             self.options.after_epoch(record)
 

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
-__all__ = ["defer_interrupts", "progress"]
+__all__ = ["defer_interrupts", "print_epoch", "progress"]
 
 
 @contextmanager
@@ -30,6 +31,15 @@ def progress(steps: int, epochs: int, wanted: bool = True) -> Iterator[Callable[
     with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task("", total=steps, epoch=f"0/{epochs}", text="")
         yield lambda done, epoch, text: bars.update(bar, completed=done, epoch=f"{epoch}/{epochs}", text=text)
+
+
+def print_epoch(record: dict[str, Any], epochs: int, metric: str) -> None:
+    """Print a line of metrics where no bar is shown: in a log file, or in a pipe."""
+    if sys.stderr.isatty():
+        return
+    scores = "  ".join(f"{part} {record[f'{part}_{metric}']:.4f}" for part in ("train", "valid"))
+    words = f"epoch {record['epoch']}/{epochs}  loss {record['train_loss']:.4f}  {metric}: {scores}"
+    print(f"{words}  {record['seconds']:.0f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager
