@@ -8,7 +8,8 @@ The list is a JSON file of mutations::
      "old": "distance < width", "new": "distance <= width",
      "tests": ["tests/ops/test_scan_exactness.py"], "env": {}}
 
-``old`` must occur in the file exactly once. The tree is copied to a temporary folder; there each mutation is applied,
+A mutation that changes nothing a test could see has a field ``"equivalent"``, which says why. ``old`` must occur in the
+file exactly once. The tree is copied to a temporary folder; there each mutation is applied,
 ``pytest -x`` runs its ``tests`` with ``env`` added to the environment, and the file is put back. A mutation is killed
 if a test fails, if the tests cannot be collected, or if they take longer than five minutes. In the end the tests that
 killed run once without any mutation: one that fails anyway proves nothing.
@@ -111,7 +112,8 @@ def mutated(path: Path, mutation: Mutation) -> str:
 
 
 def digest(mutation: Mutation) -> str:
-    """Twelve digits that change with the mutation."""
+    """Twelve digits that change with the mutation, but not with its explanation."""
+    mutation = {key: value for key, value in mutation.items() if key != "equivalent"}
     return hashlib.sha256(json.dumps(mutation, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -164,8 +166,12 @@ def main() -> None:
         check_killers(scratch, mutations, outcomes)
     found = {mutation["id"]: final(outcomes[mutation["id"]]) for mutation in mutations}
     survivors = [name for name, outcome in found.items() if outcome["outcome"] == "survived"]
+    explained = {mutation["id"] for mutation in mutations if "equivalent" in mutation}
     seconds = sum(outcomes[name]["seconds"] for name in found)
-    print(f"{len(found) - len(survivors)} of {len(found)} killed, {seconds:.0f} s; survived: {', '.join(survivors)}")
+    print(f"{len(found) - len(survivors)} of {len(found)} killed, {seconds:.0f} s")
+    for title, names in (("equivalent", explained & {*survivors}), ("survived", {*survivors} - explained)):
+        print(f"{title}: {', '.join(sorted(names)) or 'none'}")
+    raise SystemExit(bool({*survivors} - explained))
 
 
 if __name__ == "__main__":
