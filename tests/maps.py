@@ -4,7 +4,7 @@ import torch
 
 __all__ = ["STATES", "map_inputs"]
 
-STATES = (1, 2, 4, 7, 16)
+STATES = (1, 2, 4, 7, 8, 16)
 """Numbers of states that fill a word, and others."""
 
 

@@ -157,6 +157,10 @@ def linear_backward(
 def map_pack(states: Tensor, words: Tensor) -> None:
     """Fill ``words [B, T, N]`` from maps ``[B, T, N, K]`` of states below K."""
     K = states.shape[3]
+    if K % 8 == 0 and states.is_contiguous() and states.data_ptr() % 8 == 0:
+        eights = states.flatten(2).view(torch.uint64)
+        _run(kernels.map_pack_eights, words, False, _rows(eights, eights), _rows(_bits(words), words), K, state_bits(K))
+        return
     rows = _rows(states.flatten(2), states), _rows(_bits(words), words)
     rest = np.array([padding(K)], dtype=np.int64).astype(rows[1][0].dtype)
     _run(kernels.map_pack, words, False, *rows, rest, K, state_bits(K))

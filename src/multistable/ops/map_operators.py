@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.maps import word_dtype
+from multistable.ops.memory import new_empty
 from multistable.ops.operators import (
     backend_for,
     last_state,
@@ -45,7 +46,7 @@ def in_range(name: str, states: Tensor, K: int) -> tuple[Tensor, Tensor]:
 
 def _map_pack(maps: Tensor, backend: str) -> Tensors:
     maps, outside = in_range("maps", maps, maps.shape[3])
-    words = _map_pack_shapes(maps)[0]
+    words = new_empty(maps.new_empty(0, dtype=word_dtype(maps.shape[3])), maps.shape[:3])
     if words.numel():
         backend_for(backend, maps).map_pack(maps, words)
     return words, outside
@@ -56,7 +57,7 @@ def _map_pack_shapes(maps: Tensor, *_: Any) -> Tensors:
 
 
 def _map_scan(words: Tensor, s0: Optional, reset: Optional, K: int, reverse: bool, backend: str) -> Tensors:
-    states = torch.empty_like(words, dtype=torch.uint8, memory_format=torch.contiguous_format)
+    states = new_empty(words.new_empty(0, dtype=torch.uint8), words.shape)
     s0 = None if s0 is None else in_range("s0", s0, K)[0]
     if states.numel():
         backend_for(backend, words).map_forward(words, s0, reset, states, K=K, reverse=reverse)
