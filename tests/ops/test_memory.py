@@ -73,8 +73,8 @@ def test_memory_is_kept_for_the_next_tensor(idle) -> None:
 
 @linux
 def test_the_smallest_block_that_fits_is_taken(idle) -> None:
-    blocks = [kept(size * MIB) for size in (14, 8, 12, 10)]
-    where = blocks[-1].data_ptr()
+    blocks = [kept(size * MIB) for size in (14, 10, 8, 12)]  # neither the oldest nor the newest
+    where = blocks[1].data_ptr()
     del blocks
     assert kept(9 * MIB).data_ptr() == where
 

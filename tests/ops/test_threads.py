@@ -226,3 +226,19 @@ def test_bmru_scan_in_a_forked_child(used_team):
             right = False
         os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@forks
+def test_a_forked_child_has_threads_of_its_own(used_team):
+    """Not those of the parent, which do not exist in it: the caller would do all of the work."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            together = threading.Barrier(2, timeout=10)
+            for_each("ab", lambda item: together.wait(), 2)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
