@@ -9,10 +9,10 @@ The list is a JSON file of mutations::
      "tests": ["tests/ops/test_scan_exactness.py"], "env": {}}
 
 A mutation that changes nothing a test could see has a field ``"equivalent"``, which says why. ``old`` must occur in the
-file exactly once. The tree is copied to a temporary folder; there each mutation is applied,
-``pytest -x`` runs its ``tests`` with ``env`` added to the environment, and the file is put back. A mutation is killed
-if a test fails, or if they take longer than five minutes; if they cannot be collected, the run stops. In the end the tests that
-killed run once without any mutation: one that fails anyway proves nothing.
+file exactly once. The tree is copied to a temporary folder; there each mutation is applied, ``pytest -x`` runs its
+``tests`` with ``env`` added to the environment, and the file is put back. A mutation is killed if a test fails or if
+they take longer than five minutes; if they cannot be collected, the run stops. In the end the tests that killed run
+once without any mutation: one that fails anyway proves nothing.
 
 What came out is kept in a JSON file beside the list (or ``--out``) and not computed again, unless the mutation has
 changed since. With ``--full`` those that survived their own tests have to survive the whole suite, too.

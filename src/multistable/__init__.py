@@ -1,14 +1,16 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
-from multistable import dynamics, export, ops, surrogate
+from multistable import dynamics, export, machines, ops, surrogate
 from multistable.layers import (
     BMRU,
     BRC,
+    FSM,
     LRU,
     MRU,
     NBRC,
     BMRUCell,
     ClockedRNN,
+    Counter,
     Hybrid,
     HysteresisMRU,
     LikeLSTM,
@@ -22,6 +24,8 @@ __all__ = [
     "BMRUCell",
     "BRC",
     "ClockedRNN",
+    "Counter",
+    "FSM",
     "GateStatistics",
     "Hybrid",
     "HysteresisMRU",
@@ -40,6 +44,7 @@ __all__ = [
     "dynamics",
     "export",
     "gate_statistics",
+    "machines",
     "ops",
     "surrogate",
 ]

@@ -5,6 +5,8 @@ from multistable.layers.base import Recurrent
 from multistable.layers.bmru import BMRU, BMRUCell
 from multistable.layers.brc import BRC, NBRC
 from multistable.layers.clocked import ClockedRNN
+from multistable.layers.counter import Counter
+from multistable.layers.fsm import FSM
 from multistable.layers.hybrid import Hybrid
 from multistable.layers.hysteresis import HysteresisMRU
 from multistable.layers.lru import LRU
@@ -19,6 +21,8 @@ __all__ = [
     "BRC",
     "LAYERS",
     "ClockedRNN",
+    "Counter",
+    "FSM",
     "GRU",
     "Hybrid",
     "HysteresisMRU",

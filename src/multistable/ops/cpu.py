@@ -20,16 +20,27 @@ import torch
 from torch import Tensor
 
 from multistable.ops import cpu_kernels
+from multistable.ops.maps import padding, state_bits
 from multistable.ops.numerics import wide
 from multistable.ops.threads import for_each
 
-__all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
+__all__ = [
+    "bmru_backward",
+    "bmru_forward",
+    "latch_backward",
+    "latch_forward",
+    "linear_backward",
+    "linear_forward",
+    "map_adjoint",
+    "map_forward",
+    "map_pack",
+]
 
 kernels: Any = cpu_kernels  # untyped
 Array = npt.NDArray[Any]
 Rows = tuple[Array, int, int]  # flat array, stride of the batch, stride of time
 Span = tuple[int, int, int, int]  # sequences from and to, units from and to
-_BITS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
+_BITS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 _SPANS_PER_THREAD = 4  # with one each, all would wait for the thread that begins last
 _SMALLEST_SPAN = 1 << 18  # elements: a forward over these takes 0.14 ms, handing out a span about 0.05 ms
 
@@ -141,6 +152,32 @@ def linear_backward(
     _run(kernel, h.chunk(2, dim=-1)[0] if pairs else h, reverse, *rows, _reset_rows(reset), *outputs)
     _copy_back(out, grad_b)
     return grad_a if a.ndim == 3 else grad_a.sum(dim=0), grad_h0
+
+
+def map_pack(states: Tensor, words: Tensor) -> None:
+    """Fill ``words [B, T, N]`` from maps ``[B, T, N, K]`` of states below K."""
+    K = states.shape[3]
+    rows = _rows(states.flatten(2), states), _rows(_bits(words), words)
+    rest = np.array([padding(K)], dtype=np.int64).astype(rows[1][0].dtype)
+    _run(kernels.map_pack, words, False, *rows, rest, K, state_bits(K))
+
+
+def map_forward(
+    words: Tensor, s0: Tensor | None, reset: Tensor | None, states: Tensor, *, K: int, reverse: bool
+) -> None:
+    """Fill ``states [B, T, N]`` of machines with K states from the words of their maps; all states are uint8."""
+    steps, start, out = _rows(_bits(words), states), _rows(s0, states, torch.uint8), _rows(states, states)
+    _run(kernels.map_forward, states, reverse, steps, start, _reset_rows(reset), out, state_bits(K))
+
+
+def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:
+    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return that before the first step, wide."""
+    (B, _, N, K), dtype = grad.shape, wide(grad.dtype)
+    out, start = _widened(lam, dtype), lam.new_empty(B, N, K, dtype=dtype)
+    rows = [_rows(x.flatten(2 if x.ndim == 4 else 1), words, dtype) for x in (grad, out, start)]
+    _run(kernels.map_adjoint, words, reverse, _rows(_bits(words), words), *rows, _reset_rows(reset), K, state_bits(K))
+    _copy_back(out, lam)
+    return start
 
 
 def _run(kernel: Callable[..., None], h: Tensor, reverse: bool, *args: Any) -> None:

@@ -28,6 +28,7 @@ from multistable.ops.memory import new_empty
 
 __all__ = [
     "as_gate",
+    "backend_for",
     "batch_first",
     "batched",
     "call",
@@ -35,6 +36,8 @@ __all__ = [
     "intercepted",
     "last_state",
     "raise_no_second_derivative",
+    "register",
+    "save_nothing",
     "transformed",
 ]
 
@@ -129,13 +132,13 @@ def _define(
         return tuple(grad.contiguous() for grad in grads)  # as gradient_shapes says
 
     schema = f"({', '.join(tensors)}, {options}, str backend) -> (Tensor, Tensor)"
-    _register(name, schema, forward, shapes, setup, differentiate)
+    register(name, schema, forward, shapes, setup, differentiate)
     kept = ", ".join(["Tensor? grad_h", "Tensor? grad_last", *(tensors[i] for i in saved), "Tensor h"])
     schema = f"({kept}, {options}, str backend) -> ({', '.join(['Tensor'] * (len(inputs) + 1))})"
-    _register(f"{name}_backward", schema, gradients, gradient_shapes, _save_nothing, raise_no_second_derivative)
+    register(f"{name}_backward", schema, gradients, gradient_shapes, save_nothing, raise_no_second_derivative)
 
 
-def _register(
+def register(
     name: str, schema: str, compute: Compute, fake: Compute, setup: Callable[..., None], backward: Callable[..., Any]
 ) -> None:
     """Register ``compute`` as a torch operator and as an autograd function."""
@@ -179,7 +182,7 @@ def _raise_no_forward_mode(*_: Any) -> None:
     raise NotImplementedError("this scan has no forward-mode AD (jvp): use reverse mode, torch.func.vjp or jacrev")
 
 
-def _save_nothing(*_: Any) -> None:
+def save_nothing(*_: Any) -> None:
     pass
 
 
@@ -216,7 +219,7 @@ def _states_like_second(_: Tensor, x: Tensor, *others: Any) -> Tensors:
     return _states_like(x)
 
 
-def _backend(name: str, x: Tensor) -> Any:
+def backend_for(name: str, x: Tensor) -> Any:
     return load(choose(name, x).backend)
 
 
@@ -234,7 +237,7 @@ def _bmru_states(
     """Fill ``h`` (a view in [B, T, N] order) and return the last state, which some backends return themselves."""
     h0, h_last = _cast(h0, h.dtype), None
     if h.numel():
-        h_last = _backend(backend, h).bmru_forward(cand, beta, alpha, h0, reset, h, reverse=reverse)
+        h_last = backend_for(backend, h).bmru_forward(cand, beta, alpha, h0, reset, h, reverse=reverse)
     return last_state(h, h0, reverse) if h_last is None else h_last
 
 
@@ -244,7 +247,7 @@ def _bmru_gradients(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Fill ``out``, the gradients of cand and beta; return those of alpha and h0."""
     saved = cand, beta, alpha, _cast(h0, h.dtype), reset, h
-    grad_alpha, grad_h0 = _backend(backend, h).bmru_backward(
+    grad_alpha, grad_h0 = backend_for(backend, h).bmru_backward(
         grad_h, grad_last, *saved, *out, alpha_surr=alpha_surr, reverse=reverse
     )
     return grad_alpha.to(alpha.dtype), grad_h0.to(_dtype_of_state(h0, h))
@@ -300,7 +303,7 @@ _define("bmru_layer", ["proj", "alpha"], _LAYER, _bmru_layer, _bmru_layer_shapes
 def _latch_scan(write: Tensor, value: Tensor, h0: Optional, reset: Optional, reverse: bool, backend: str) -> Tensors:
     h, h0, h_last = new_empty(value, value.shape), _cast(h0, value.dtype), None
     if h.numel():
-        h_last = _backend(backend, h).latch_forward(*as_gate(write, value), h0, reset, h, reverse=reverse)
+        h_last = backend_for(backend, h).latch_forward(*as_gate(write, value), h0, reset, h, reverse=reverse)
     return h, last_state(h, h0, reverse) if h_last is None else h_last
 
 
@@ -310,7 +313,7 @@ def _latch_scan_backward(
 ) -> Tensors:  # fmt: skip
     grad_write, grad_value = new_empty(h, h.shape) if write.is_floating_point() else None, new_empty(h, h.shape)
     saved = *as_gate(write, value), _cast(h0, h.dtype), reset, h
-    grad_h0 = _backend(backend, h).latch_backward(grad_h, grad_last, *saved, grad_write, grad_value, reverse=reverse)
+    grad_h0 = backend_for(backend, h).latch_backward(grad_h, grad_last, *saved, grad_write, grad_value, reverse=reverse)
     grad_write = h.new_empty(0) if grad_write is None else grad_write
     return grad_write, grad_value, grad_h0.to(_dtype_of_state(h0, h))
 
@@ -323,7 +326,7 @@ def _linear_scan(
 ) -> Tensors:
     h, h0, h_last = new_empty(b, b.shape), _cast(h0, b.dtype), None
     if h.numel():
-        h_last = _backend(backend, h).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
+        h_last = backend_for(backend, h).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
     return h, last_state(h, h0, reverse) if h_last is None else h_last
 
 
@@ -332,7 +335,7 @@ def _linear_scan_backward(
     pairs: bool, reverse: bool, backend: str,
 ) -> Tensors:  # fmt: skip
     grad_b = new_empty(h, h.shape)
-    grad_a, grad_h0 = _backend(backend, h).linear_backward(
+    grad_a, grad_h0 = backend_for(backend, h).linear_backward(
         grad_h, grad_last, a, _cast(h0, h.dtype), reset, h, grad_b, pairs=pairs, reverse=reverse
     )
     return grad_a.to(a.dtype), grad_b, grad_h0.to(_dtype_of_state(h0, h))

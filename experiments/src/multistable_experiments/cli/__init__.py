@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from multistable_experiments.cli.data import pathfinder
+from multistable_experiments.cli.machines import machines
 from multistable_experiments.cli.options import default_folder
 from multistable_experiments.cli.paper import claims, figure, report, reproduce, sweep
 from multistable_experiments.cli.train import train
@@ -96,5 +97,5 @@ def bench(
 
 data.command()(pathfinder)
 app.add_typer(data, name="data")
-for command in (train, reproduce, sweep, figure, claims, report):
+for command in (train, machines, reproduce, sweep, figure, claims, report):
     app.command()(command)
