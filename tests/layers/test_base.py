@@ -225,3 +225,11 @@ def test_integer_input_raises_and_reset_may_be_a_list():
     assert rnn(torch.randn(2, 3), reset=[True, False])[0].shape == (2, 4)
     with pytest.raises(ValueError, match="dropout must be a probability between 0 and 1, got 'a'"):
         BMRU(3, 4, dropout="a")
+
+
+def test_weights_and_biases_start_within_the_bound_of_linear():
+    """Uniform between -1 / sqrt(D) and 1 / sqrt(D), D the number of inputs."""
+    torch.manual_seed(0)
+    rnn = MinGRU(100, 400)
+    for parameter in (rnn.weight_ih_l0, rnn.bias_ih_l0):
+        assert 0.095 < parameter.abs().max() <= 0.1

@@ -1,6 +1,7 @@
 """Files are written completely or not at all, and errors name the file."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from full_disk import full_disk
+from multistable.models import atomic
 from multistable.models.atomic import file_named, whole_file, write_atomically
 
 LOADED = f"""
@@ -126,6 +128,32 @@ def test_a_planted_link_is_not_followed(tmp_path):
     (tmp_path / ".numbers.planted.part").symlink_to(precious)
     write_atomically(tmp_path / "numbers", b"new")
     assert precious.read_text() == "kept"
+
+
+def test_a_link_with_the_very_name_is_refused(tmp_path, monkeypatch):
+    """If somebody did guess it, and the link leads to a file that would be created."""
+    monkeypatch.setattr(secrets, "token_hex", lambda count: "guessed")
+    (tmp_path / ".numbers.guessed.part").symlink_to(tmp_path / "created")
+    with pytest.raises(FileExistsError) as caught:
+        write_atomically(tmp_path / "numbers", b"new")
+    assert caught.value.filename == str(tmp_path / "numbers")
+    assert not (tmp_path / "created").exists()
+
+
+def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    """Another writer takes it for that of a killed one."""
+    lock, made = atomic._lock, []
+
+    def late(file) -> bool:
+        made.append(Path(file.name))
+        if len(made) == 1:
+            made[0].unlink()
+        return lock(file)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    write_atomically(tmp_path / "numbers", b"new")
+    assert (tmp_path / "numbers").read_bytes() == b"new"
+    assert len(set(made)) == 2
 
 
 def test_a_link_is_followed_and_stays(tmp_path):

@@ -193,6 +193,7 @@ HOSTILE = {
     "20,000 blocks": hostile({"cells": ["bmru"] * 20_000}),
     "a weight in float64": hostile({}, {"encoder.weight": torch.zeros(4, 2, dtype=torch.float64)}),
     "a weight of integers": hostile({}, {"encoder.weight": torch.zeros(4, 2, dtype=torch.int64)}),
+    "weights of integers": hostile({}, {name: x.long() for name, x in make().state_dict().items()}),
     "a weight of as many numbers": hostile({}, {"encoder.weight": torch.zeros(2, 4)}),
     "another tensor": hostile({}, {"encoder.other": torch.zeros(1)}),
 }
