@@ -99,7 +99,10 @@ def _linear_scan(a: Tensor, b: Tensor, h0: Maybe, reset: Maybe, pairs: bool, rev
 
 def _loop(step: Callable[..., Tensor], h0: Maybe, inputs: list[Tensor], reverse: bool) -> States:
     """States ``h_t = step(h_{t-1}, *inputs_t)``, ``[B, T, N]`` like the first input, and the last state."""
-    h0 = torch.zeros_like(inputs[0][:, 0]) if h0 is None else h0.to(inputs[0].dtype)
+    B, T, N = inputs[0].shape
+    h0 = inputs[0].new_zeros(B, N) if h0 is None else h0.to(inputs[0].dtype)
+    if T == 0:
+        return torch.empty_like(inputs[0]), h0.clone()
 
     def advance(h: Tensor, *now: Tensor) -> list[Tensor]:
         h = step(h, *now)
