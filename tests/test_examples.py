@@ -36,6 +36,7 @@ def test_clients_train_every_model(name, monkeypatch, capsys):
     assert max(sizes) <= 1.4 * min(sizes)  # widths are multiples of 4
 
 
+@pytest.mark.extra
 def test_three_states_are_held():
     """With half the training and a tenth of the steps of the example, which takes half a minute itself."""
     example = load("three_states")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import multistable
@@ -13,6 +14,7 @@ from multistable import BMRU
 TESTS = Path(__file__).parents[1]
 
 
+@pytest.mark.extra
 def test_two_processes_compute_what_one_does(tmp_path):
     """Forward, backward, ``step`` and checkpoints under DDP and FSDP2; see two_processes.py."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

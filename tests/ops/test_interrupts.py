@@ -11,6 +11,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "interrupts.py"
 
 @pytest.mark.skipif(not TOOL.exists(), reason="the tools are not part of a source distribution")
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.extra
 def test_every_interrupt_is_raised(threads):
     command = [sys.executable, str(TOOL), "--seconds", "3", "--threads", str(threads)]
     done = subprocess.run(command, capture_output=True, text=True)

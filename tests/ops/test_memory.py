@@ -44,8 +44,9 @@ def test_huge_pages_up_to_256_mib(size: int, huge: bool) -> None:
 
 
 @pytest.fixture
-def idle() -> Iterator[list]:
-    """The list of idle blocks, emptied first."""
+def idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """The list of idle blocks, emptied first. Blocks that earlier tests of this process still use do not count."""
+    monkeypatch.setattr(memory, "_kept", {})
     gc.collect()
     release_memory()
     yield memory._idle
