@@ -45,8 +45,8 @@ class PositionConfig:
     apart: at T = 784 the lowest threshold at another timestep is 19 with ``dim`` 16, 2.5 with 8 and 0.002 with 4, where
     candidates are about 0.6. With 0, units are initialised as without positions."""
     held: bool = True
-    """Whether steps after the first T, if it is given, have the encoding of step T - 1, the last of the training. A BMRU
-    trained on 2,000 steps keeps its 97.3 % over a million more; if positions go on instead, 87 % (docs/results.md)."""
+    """Whether steps after the first T, if it is given, have the encoding of step T - 1, the last of the training. A
+    BMRU trained on 2,000 steps keeps its 97 % over a million more; if positions go on, 87 % (docs/results.md)."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
@@ -132,8 +132,8 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
-        """The inverse of :meth:`to_dict`. Fields left out take their defaults; unknown fields raise. Positions of models
-        that were saved before ``held`` existed go on, as they did."""
+        """The inverse of :meth:`to_dict`. Fields left out take their defaults; unknown fields raise. Positions of
+        models that were saved before ``held`` existed go on, as they did."""
         values = dict(values)
         for name, inner, before in (("position", PositionConfig, {"held": False}), ("lru", LRUConfig, {})):
             if isinstance(values.get(name), dict):
