@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -244,6 +245,21 @@ def test_files_with_holes_are_refused(tmp_path):
         SequenceModel.from_pretrained(tmp_path)
 
 
+@pytest.fixture
+def ten_seconds():
+    """Fail instead of waiting for ever."""
+
+    def fail(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("ten_seconds")
 def test_a_pipe_is_refused(tmp_path):
     make().save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
