@@ -68,6 +68,23 @@ DAMAGE = {
 }
 
 
+def test_only_the_parser_of_png_is_started(level, monkeypatch):
+    """That of PostScript would start Ghostscript; what comes from anybody must not reach it."""
+    Image.init()
+    started = []
+    for name, (parse, accepts) in list(Image.OPEN.items()):
+
+        def record(*args, name=name, parse=parse):
+            started.append(name)
+            return parse(*args)
+
+        monkeypatch.setitem(Image.OPEN, name, (record, accepts))
+    Image.new("L", (32, 32)).save(level / "imgs/1/sample_4.png", "EPS")
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        read(release_folder(), "easy")
+    assert set(started) == {"PNG"}
+
+
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_raises(level, kind):
     name, harm = DAMAGE[kind]
