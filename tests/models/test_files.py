@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -243,20 +242,6 @@ def test_files_with_holes_are_refused(tmp_path):
     os.truncate(tmp_path / "config.json", 20 << 30)
     with pytest.raises(ValueError, match="not the configuration of a model: it has 21,474,836,480 bytes"):
         SequenceModel.from_pretrained(tmp_path)
-
-
-@pytest.fixture
-def ten_seconds():
-    """Fail instead of waiting for ever."""
-
-    def fail(*_):
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(10)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.usefixtures("ten_seconds")

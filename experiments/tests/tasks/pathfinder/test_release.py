@@ -85,6 +85,7 @@ def test_only_the_parser_of_png_is_started(level, monkeypatch):
     assert set(started) == {"PNG"}
 
 
+@pytest.mark.usefixtures("ten_seconds")
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_raises(level, kind):
     name, harm = DAMAGE[kind]
