@@ -72,6 +72,8 @@ def test_restore_raises_on_a_mismatch():
     live = {"w": torch.zeros(2)}
     with pytest.raises(checkpoint.CheckpointError, match=r"here does not fit: it differs in \['v', 'w'\]"):
         checkpoint.restore(live, {"v": torch.zeros(2)}, "here")
+    with pytest.raises(checkpoint.CheckpointError, match=r"here does not fit: it differs in \['v'\]"):
+        checkpoint.restore(live, {"v": torch.zeros(2), "w": torch.zeros(2)}, "here")
     with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2\], got \[3\]"):
         checkpoint.restore(live, {"w": torch.zeros(3)}, "here")
     with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2, 3\], got \[3, 2\]"):
