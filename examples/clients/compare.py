@@ -60,7 +60,7 @@ def count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def build(kind: str, D: int, outputs: int, seed: int, width: int = WIDTH) -> Net:
+def build(kind: str, D: int, outputs: int, seed: int, width: int) -> Net:
     """A network of about as many parameters as the GRU of this width."""
     target = count(Net(KINDS["nn.GRU"](D, width), outputs))
     widths = range(4 * (width // 8), 3 * width, 4 if "hybrid" in kind else 1)  # a hybrid has two halves of pairs
@@ -103,11 +103,11 @@ class Task:
         return self.loss(out, y).item(), self.score(out, y)
 
 
-def measure(program: Program, kind: str, width: int = WIDTH) -> dict[str, Any]:
+def measure(program: Program, kind: str) -> dict[str, Any]:
     """One row of the table: choose the rate with seed 3, then train and test the other seeds."""
-    errors = {rate: program.train(kind, rate, 3, width).error for rate in RATES}
+    errors = {rate: program.train(kind, rate, 3, WIDTH).error for rate in RATES}
     rate = min(errors, key=errors.__getitem__)
-    runs = [program.train(kind, rate, seed, width) for seed in SEEDS]
+    runs = [program.train(kind, rate, seed, WIDTH) for seed in SEEDS]
     model = runs[0].model
     return {
         "parameters": count(model),
