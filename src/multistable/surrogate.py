@@ -97,11 +97,17 @@ class _Step(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
         x, ctx.low, ctx.alpha_surr = inputs
         ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
         return grads[0] * (1.0 - ctx.low) * derivative(x, ctx.alpha_surr), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return tangents[0] * (1.0 - ctx.low) * derivative(x, ctx.alpha_surr)
 
 
 class _Largest(torch.autograd.Function):

@@ -231,6 +231,10 @@ class _Hysteresis(torch.autograd.Function):
         wanted = (grad if needed else None for grad, needed in zip(computed, ctx.needs_input_grad, strict=False))
         return *wanted, None, None, None, None
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> None:
+        raise NotImplementedError("the hysteresis scan has no forward-mode AD (jvp): use reverse mode, such as jacrev")
+
     vmap = staticmethod(each_example(lambda *args: cast(Any, _Hysteresis).apply(*args)))
 
 
@@ -281,7 +285,7 @@ class _HysteresisBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        raise RuntimeError("the hysteresis scan has no second derivative")
+        raise RuntimeError("the hysteresis scan has no second derivative: use finite differences of its gradient")
 
     vmap = staticmethod(each_example(lambda *args: cast(Any, _HysteresisBackward).apply(*args)))
 

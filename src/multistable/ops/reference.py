@@ -168,12 +168,18 @@ class _AtLeast(Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
         x, y, ctx.alpha_surr = inputs
         ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         x, y = ctx.saved_tensors
         grad = grads[0] * derivative(x - y, ctx.alpha_surr)
         return grad, -grad, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        x, y = ctx.saved_tensors
+        return (tangents[0] - tangents[1]) * derivative(x - y, ctx.alpha_surr)
 
 
 class _Latch(Function):
@@ -191,6 +197,7 @@ class _Latch(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -198,6 +205,12 @@ class _Latch(Function):
         (grad,), zero = grads, torch.zeros_like(value)
         grad_write = grad * (_written(write, value) - h_prev) if write.is_floating_point() else None
         return grad_write, torch.where(write != 0, grad, zero), torch.where(write != 0, zero, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (write, value, h_prev), (to_write, to_value, to_h) = ctx.saved_tensors, tangents
+        chosen = torch.where(write != 0, to_value, to_h)
+        return chosen if to_write is None else chosen + to_write * (_written(write, value) - h_prev)
 
 
 def _written(write: Tensor, value: Tensor) -> Tensor:
@@ -225,3 +238,7 @@ class _Round(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return grads[0], None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        return tangents[0]
