@@ -69,6 +69,16 @@ def test_info_names_the_backend_and_the_reason() -> None:
     assert result.stdout.count("compiled loops") == 1  # one row per device: no backend depends on the dtype
 
 
+def test_info_of_an_installed_package_names_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "commit" in call("info").output
+    monkeypatch.delenv("MULTISTABLE_COMMIT", raising=False)
+    monkeypatch.setattr("multistable_experiments.machine._git", lambda *args: None)  # as without a source tree
+    output = call("info").output
+    assert "gpu " in output
+    assert "commit" not in output
+    assert "dirty" not in output
+
+
 def test_info_says_how_to_install_the_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multistable.ops.dispatch._installed", lambda name: False)
     assert "'multistable[cpu]'" in call("info").output
