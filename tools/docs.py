@@ -151,6 +151,34 @@ def six_results() -> str:
     return markdown_table("task, BMRU, LRU, hybrid", rows)
 
 
+TAIL_LENGTHS = 1_216, 4_096, 65_536, 1_000_000
+
+
+def tails() -> str:
+    """Accuracies after ever longer tails, with positions held, of the models trained with each tail."""
+    rows = []
+    for name, results in load_results().items():
+        recipe, task, configuration = name.split("/")
+        if (recipe, task) != ("best", "mnist") or "-blocks-" not in configuration:
+            continue
+        trained_with = configuration.rpartition("-")[2]
+        for tail in dict.fromkeys(test["tail"] for test in results[0]["tests"]):
+            cells = [after_tail(results, tail, pixels) for pixels in TAIL_LENGTHS]
+            rows.append((NAMES[configuration.partition("-")[0]], trained_with, tail, *cells))
+    header = "layer; trained with; tested with; " + "; ".join(f"{pixels:,}" for pixels in TAIL_LENGTHS)
+    return markdown_table(header, sorted(rows, key=lambda row: (TAILS.index(row[1]), TAILS.index(row[2]), row[0])))
+
+
+NAMES = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid", "mingru": "minGRU"}
+TAILS = ["black", "random", "images"]
+
+
+def after_tail(results: list[dict], tail: str, pixels: int) -> str:
+    tests = [test for result in results for test in result["tests"] if (test["tail"], test["pixels"]) == (tail, pixels)]
+    held = [test for test in tests if test["held"]] or tests  # a model without positions has none to hold
+    return mean_and_range([100 * test["accuracy"] for test in held], error=False)
+
+
 def with_seeds(values: list[float], error: bool) -> str:
     """
     >>> with_seeds([98.0, 98.4], error=False), with_seeds([0.00023], error=True)
@@ -335,7 +363,7 @@ DOCUMENTS = {
     "README.md": {"results": six_results},
     "CONTRIBUTING.md": {"tour": tour},
     "docs/clients.md": {"programs": clients},
-    "docs/results.md": {"runs": all_runs, "searches": searches, "claims": claims},
+    "docs/results.md": {"runs": all_runs, "searches": searches, "tails": tails, "claims": claims},
     "docs/speed.md": {"cpu": lambda: benchmark("cpu.json"), "gpu": lambda: benchmark("nvidia-h200.json")},
 }
 
