@@ -491,7 +491,7 @@ def test_exit_codes_of_the_command(reproduce_smoke):
     assert "4 of 4 are there" in done.output
     assert call("pathfinder").exit_code == 1
     wrong = call("figures")
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "figure must be one of" in wrong.output
     assert "budget must be a positive number" in call("copy-first", "--budget", "0s").output
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from multistable_experiments.training import loop
+from multistable_experiments.training import loop, terminal
 from multistable_experiments.training.loop import Options, train_run
-from multistable_experiments.training.terminal import defer_interrupts, progress
+from multistable_experiments.training.terminal import defer_interrupts, print_epoch, progress
 from training_runs import QUIET, copy_first_run
 
 
@@ -53,6 +53,17 @@ def test_a_line_per_epoch_off_a_terminal(tmp_path, monkeypatch, wanted):
     assert [line.split("  ")[0] for line in lines] == (["epoch 1/3", "epoch 2/3", "epoch 3/3"] if wanted else [])
     assert all(f"valid {record['valid_mse']:.4f}" in line for line, record in zip(lines, seen, strict=False))
     assert [record["epoch"] for record in seen] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("notebook", "widgets"), [(True, True), (True, False), (False, True)])
+def test_a_bar_in_a_notebook_needs_ipywidgets(monkeypatch, notebook, widgets):
+    """Without a bar there is a line per epoch."""
+    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: notebook)  # what a new Console asks
+    monkeypatch.setattr(terminal, "find_spec", lambda name: widgets or None)
+    assert terminal.can_show_bar() == (notebook and widgets)
+    print_epoch({"epoch": 1, "train_loss": 0.5, "train_mse": 0.5, "valid_mse": 0.25, "seconds": 1.0}, 3, "mse")
+    assert bool(log.getvalue()) == (not terminal.can_show_bar())
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ __all__ = ["DamagedFileError", "import_extra", "load_tensors", "save_tensors"]
 
 
 class DamagedFileError(ValueError):
-    """A file is truncated, corrupt, or not a safetensors file."""
+    """A file is truncated, corrupt, or not what it should be."""
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:

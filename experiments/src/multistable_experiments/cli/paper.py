@@ -88,7 +88,7 @@ def reproduce(
     is a task of Ray or a job of Slurm; all machines must see --out and --results.
 
     Exit code: 0 when all results exist, 3 when the budget is spent,
-    1 when data are missing or a run cannot be computed.
+    1 when data are missing or a run cannot be computed, 2 for a bad value.
     """
     from multistable_experiments.paper.reproduce import parse_duration
     from multistable_experiments.paper.reproduce import reproduce as compute

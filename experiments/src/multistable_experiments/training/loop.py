@@ -27,6 +27,7 @@ from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.run import Run
 from multistable_experiments.training.step import Stepper, autocast
 from multistable_experiments.training.terminal import defer_interrupts, print_epoch, progress
+from multistable_experiments.training.track import Tracker, tracking
 
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
@@ -69,6 +70,8 @@ class Options:
     """Called with the line of metrics of each epoch, in the first process. What it raises ends the training."""
     test: bool = True
     """Whether the trained model is tested; a search must not see the test set."""
+    track: Tracker | None = None
+    """Also send the metrics of each epoch there: tensorboard, trackio or wandb."""
 
 
 def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
@@ -165,7 +168,12 @@ class Training:
         total = self.run.epochs * self.steps_per_epoch
         shown = self.options.show_progress and self.processes.first
         alone = self.processes.count == 1  # the others would wait for a process that stops between steps
-        with progress(total, self.run.epochs, shown) as self.show, defer_interrupts(alone) as self.interrupted:
+        tracker = self.options.track if self.processes.first else None
+        with (
+            progress(total, self.run.epochs, shown) as self.show,
+            tracking(tracker, self.run, self.folder) as self.track,
+            defer_interrupts(alone) as self.interrupted,
+        ):
             while self.epoch < self.run.epochs:
                 self.train_epoch()
                 self.end_epoch()
@@ -238,6 +246,7 @@ class Training:
         self.save_if_due()
         if self.processes.first and self.options.show_progress:
             print_epoch(record, self.run.epochs, metric)
+        self.track(record)
         if self.processes.first and self.options.after_epoch is not None:
             self.options.after_epoch(record)
 
