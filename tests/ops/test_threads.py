@@ -51,11 +51,13 @@ def test_without_new_threads_the_caller_does_the_work(monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads, "_team", threads._Team)
+    team = threads._Team()
+    monkeypatch.setattr(threads, "_team", lambda: team)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done = []
     for_each("abc", lambda item: done.append((threading.get_ident(), item)), 3)
     assert done == [(threading.get_ident(), item) for item in "abc"]
+    assert team.threads == [], "the next call must try again"
 
 
 def test_an_error_in_another_thread_is_raised():
@@ -169,15 +171,19 @@ def test_a_process_ends_after_its_threads_have():
     assert run_python(code) == (0, "raised\nfreed\n", "")
 
 
-def test_calls_after_the_team_has_ended_run_in_the_calling_thread():
+@pytest.mark.parametrize("before", ["", "abc"], ids=["unused", "used"])
+def test_calls_after_the_team_has_ended_run_in_the_calling_thread(before):
     """The first handler of ``atexit`` runs last, and may call layers."""
-    code = """if True:
-        import atexit, threading
+    code = f"""if True:
+        import atexit, threading, time
+        def work(item):
+            time.sleep(0.1)  # enough for another thread to take the next item
+            print(item, threading.current_thread().name)
         def last():
-            for_each("abc", lambda item: print(item, threading.current_thread().name), 3)
+            for_each("abc", work, 3)
         atexit.register(last)
         from multistable.ops.threads import for_each
-        for_each("abc", lambda item: None, 3)
+        for_each({before!r}, lambda item: None, 3)
         """
     assert run_python(code) == (0, "a MainThread\nb MainThread\nc MainThread\n", "")
 
