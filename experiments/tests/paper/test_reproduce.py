@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from multistable_experiments.cli import paper as command
 from multistable_experiments.files import read_json, write_json
+from multistable_experiments.paper import compute as module
 from multistable_experiments.paper import experiments, store
-from multistable_experiments.paper import reproduce as module
 from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.reproduce import Clock, parse_duration, reproduce
 from multistable_experiments.tasks import mnist

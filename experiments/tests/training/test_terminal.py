@@ -85,6 +85,7 @@ def test_a_second_interrupt_is_raised_immediately(default_interrupts):
 def test_a_termination_is_deferred_too(default_interrupts):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with defer_interrupts() as interrupted:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "the next line would end pytest"
         signal.raise_signal(signal.SIGTERM)
         assert interrupted.is_set()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one ends the process"
