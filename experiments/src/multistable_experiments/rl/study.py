@@ -1,0 +1,114 @@
+"""Which memory lasts: the same agent with each cell, trained in short T-mazes, tested in long ones.
+
+One JSON file per run in ``results/rl``. A run that has its file is not computed again.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from multistable_experiments.files import read_json, write_json
+from multistable_experiments.rl.agent import CELLS, Agent, fit_width
+from multistable_experiments.rl.corridors import LENGTHS, Walk, walk
+from multistable_experiments.rl.ppo import Learner, Settings
+from multistable_experiments.rl.tmaze import ACTIONS, TMazes
+from multistable_experiments.threads import one_thread
+
+__all__ = ["TMazeRun", "compute", "load", "plan", "record"]
+
+RATES = (1e-3, 3e-4, 3e-3)
+
+
+@dataclass(frozen=True)
+class TMazeRun:
+    """Everything that decides the numbers of one run."""
+
+    cell: str
+    noise: bool
+    seed: int = 0
+    rate: float = RATES[0]
+    longest: int = 30
+    """Corridors in training have 1 to this many steps, uniformly."""
+    width: int = 32
+    """Of the agent with a BMRU; the others get as many parameters."""
+    rollouts: int = Settings.rollouts
+    lengths: tuple[int, ...] = LENGTHS
+    episodes: int = 1_000
+
+    @property
+    def name(self) -> str:
+        rate = [] if self.rate == RATES[0] else [f"rate{self.rate:g}"]
+        return "-".join(["tmaze", self.cell, *["noise"] * self.noise, *rate, f"seed{self.seed}"])
+
+
+def plan(cells: tuple[str, ...] = CELLS, seeds: int = 3) -> list[TMazeRun]:
+    """All cells of a seed before the next seed; then one seed at the other learning rates, tested near by only."""
+    runs = [TMazeRun(cell, noise, seed) for seed in range(seeds) for noise in (True, False) for cell in cells]
+    near = LENGTHS[:1]
+    search = [TMazeRun(c, n, 0, rate, lengths=near) for rate in RATES[1:] for n in (True, False) for c in cells]
+    return [*runs, *(run for run in search if run.cell != "none")]
+
+
+@cache
+def width_of(cell: str, bmru_width: int) -> int:
+    """The width at which an agent has as many parameters as one with a BMRU."""
+    target = sum(p.numel() for p in Agent("bmru", 3, len(ACTIONS), bmru_width).parameters())
+    return bmru_width if cell == "bmru" else fit_width(lambda H: Agent(cell, 3, len(ACTIONS), H), target)
+
+
+def train(run: TMazeRun) -> tuple[Agent, list[dict[str, float]]]:
+    """The trained agent, and the episodes of each rollout."""
+    torch.manual_seed(run.seed)
+    settings = replace(Settings(), rate=run.rate, rollouts=run.rollouts)
+    agent = Agent(run.cell, 3, len(ACTIONS), width_of(run.cell, run.width))
+    curve = Learner(agent, TMazes(settings.envs, run.longest, noise=run.noise), settings, run.seed).train()
+    return agent.eval(), curve
+
+
+def record(run: TMazeRun, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """Train, test, and write ``<folder>/<name>.json``; ``about`` is this machine."""
+    start = time.perf_counter()
+    with one_thread():
+        agent, curve = train(run)
+        trained = time.perf_counter() - start
+        walks = walk(agent, run.noise, run.lengths, run.episodes, seed=run.seed)
+    result = {
+        "run": asdict(run),
+        "settings": asdict(replace(Settings(), rate=run.rate, rollouts=run.rollouts)),
+        "width": width_of(run.cell, run.width),
+        "parameters": sum(parameter.numel() for parameter in agent.parameters()),
+        "training": [round(each["right"], 4) for each in curve],
+        "walks": [each.as_dict() for each in walks],
+        "seconds": {"training": round(trained, 1), "all": round(time.perf_counter() - start, 1)},
+        "machine": about,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / f"{run.name}.json", result)
+    return result
+
+
+def compute(
+    runs: list[TMazeRun], folder: Path, about: dict[str, Any], deadline: float | None = None
+) -> Iterator[tuple[TMazeRun, dict[str, Any] | None]]:
+    """Each run with its result, computed now if it has none; with None for those after the deadline."""
+    for run in runs:
+        path = folder / f"{run.name}.json"
+        stored = read_json(path) if path.exists() else None
+        if stored is None or stored["run"] != {**asdict(run), "lengths": list(run.lengths)}:
+            late = deadline is not None and time.perf_counter() > deadline
+            stored = None if late else record(run, folder, about)
+        yield run, stored
+
+
+def load(folder: Path, say: Callable[[str], None] = lambda _: None) -> list[dict[str, Any]]:
+    """All stored results of T-mazes, sorted by name."""
+    return [read_json(path) for path in sorted(folder.glob("tmaze-*.json"))]
+
+
+def walks_of(result: dict[str, Any]) -> list[Walk]:
+    return [Walk(**each) for each in result["walks"]]
