@@ -5,7 +5,7 @@ to set states to zero, or cuts rollouts into short pieces and loses the gradient
 sequence. Its first state is carried over from the rollout before, `reset` marks the first step of each episode inside
 it, and every update recomputes all timesteps at once, with the gradient through all of them.
 
-    python examples/ppo_memory.py                          T-maze with a corridor of 20 steps, a BMRU: a minute
+    python examples/ppo_memory.py                          T-mazes with corridors of 1 to 20 steps, a BMRU: a minute
     python examples/ppo_memory.py --cell gru               any name of multistable.layers.registry
     python examples/ppo_memory.py --env CartPole-v1        any environment of gymnasium with discrete actions
 
@@ -35,7 +35,7 @@ class Settings:
     hidden: int = 32
     envs: int = 32  # B, environments that run side by side
     steps: int = 128  # T, timesteps of a rollout
-    rollouts: int = 80
+    rollouts: int = 40
     epochs: int = 4  # passes over each rollout
     batches: int = 4  # updates per pass; each takes whole sequences of some environments
     rate: float = 1e-3
@@ -50,7 +50,7 @@ class Settings:
 
 
 class TMaze(gymnasium.Env):
-    """A corridor with a junction at its end (Bakker 2001). A clue at the start says where to turn there.
+    """A corridor of 1 to ``longest`` steps and a junction (Bakker 2001). A clue at the start says where to turn there.
 
     Observations have 3 numbers: 0 1 1 or 1 1 0 at the start, the clue; 1 0 1 in the corridor; 0 1 0 at the junction.
     Actions: 0 up, 1 forward, 2 down, 3 back. The right turn is rewarded with 4; a wrong turn, and standing still
@@ -60,12 +60,13 @@ class TMaze(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 1, (3,), dtype=np.float32)
     action_space = gymnasium.spaces.Discrete(4)
 
-    def __init__(self, length: int = 20) -> None:
-        self.length = length
+    def __init__(self, longest: int = 20) -> None:
+        self.longest = longest
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
-        self.position, self.goal = 0, 2 * int(self.np_random.integers(2))  # 0 up, 2 down
+        self.position, self.length = 0, int(self.np_random.integers(1, self.longest + 1))
+        self.goal = 2 * int(self.np_random.integers(2))  # 0 up, 2 down
         return self.observe(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:

@@ -1,10 +1,6 @@
-"""Which memory lasts: the same agent with each cell, trained in short T-mazes, tested in long ones.
-
-One JSON file per run in ``results/rl``. A run that has its file is not computed again.
-"""
+"""Which memory lasts: the same agent with each cell, trained in short T-mazes and tested in long ones."""
 
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,14 +8,14 @@ from typing import Any
 
 import torch
 
-from multistable_experiments.files import read_json, write_json
+from multistable_experiments.files import read_json
 from multistable_experiments.rl.agent import CELLS, Agent, fit_width
 from multistable_experiments.rl.corridors import LENGTHS, Walk, walk
 from multistable_experiments.rl.ppo import Learner, Settings
 from multistable_experiments.rl.tmaze import ACTIONS, TMazes
 from multistable_experiments.threads import one_thread
 
-__all__ = ["TMazeRun", "compute", "load", "plan", "record"]
+__all__ = ["TMazeRun", "load", "measure", "plan", "train", "walks_of"]
 
 RATES = (1e-3, 3e-4, 3e-3)
 
@@ -70,42 +66,24 @@ def train(run: TMazeRun) -> tuple[Agent, list[dict[str, float]]]:
     return agent.eval(), curve
 
 
-def record(run: TMazeRun, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """Train, test, and write ``<folder>/<name>.json``; ``about`` is this machine."""
+def measure(run: TMazeRun) -> dict[str, Any]:
+    """Train and test."""
     start = time.perf_counter()
     with one_thread():
         agent, curve = train(run)
         trained = time.perf_counter() - start
         walks = walk(agent, run.noise, run.lengths, run.episodes, seed=run.seed)
-    result = {
-        "run": asdict(run),
+    return {
         "settings": asdict(replace(Settings(), rate=run.rate, rollouts=run.rollouts)),
         "width": width_of(run.cell, run.width),
         "parameters": sum(parameter.numel() for parameter in agent.parameters()),
         "training": [round(each["right"], 4) for each in curve],
         "walks": [each.as_dict() for each in walks],
         "seconds": {"training": round(trained, 1), "all": round(time.perf_counter() - start, 1)},
-        "machine": about,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{run.name}.json", result)
-    return result
 
 
-def compute(
-    runs: list[TMazeRun], folder: Path, about: dict[str, Any], deadline: float | None = None
-) -> Iterator[tuple[TMazeRun, dict[str, Any] | None]]:
-    """Each run with its result, computed now if it has none; with None for those after the deadline."""
-    for run in runs:
-        path = folder / f"{run.name}.json"
-        stored = read_json(path) if path.exists() else None
-        if stored is None or stored["run"] != {**asdict(run), "lengths": list(run.lengths)}:
-            late = deadline is not None and time.perf_counter() > deadline
-            stored = None if late else record(run, folder, about)
-        yield run, stored
-
-
-def load(folder: Path, say: Callable[[str], None] = lambda _: None) -> list[dict[str, Any]]:
+def load(folder: Path) -> list[dict[str, Any]]:
     """All stored results of T-mazes, sorted by name."""
     return [read_json(path) for path in sorted(folder.glob("tmaze-*.json"))]
 
