@@ -8,8 +8,8 @@ pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install
 
 from multistable_experiments.files import read_json
 from multistable_experiments.rl.agent import CELLS, Agent
-from multistable_experiments.rl.horizons import TMazeRun, load, measure, plan, walks_of, width_of
-from multistable_experiments.rl.results import compute
+from multistable_experiments.rl.horizons import TMazeRun, measure, plan, width_of
+from multistable_experiments.rl.results import compute, load, walks_of
 
 SMALL = TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=2, lengths=(2, 4), episodes=10)
 

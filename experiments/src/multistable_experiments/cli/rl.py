@@ -22,6 +22,7 @@ def rl(
     tasks: Annotated[str, typer.Option(help="Tasks of popgym, with commas.", show_default="all 14")] = "",
     budget: Annotated[str, typer.Option(help="Begin no run after this time.", show_default="never")] = "",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to measure speed.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch for speed, on a CPU.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results/rl")] = None,
 ) -> None:
     """Train agents with each memory and test how long it lasts (t-maze) or what it scores (popgym); time them (speed).
@@ -42,7 +43,7 @@ def rl(
         if unknown := [cell for cell in chosen if cell not in CELLS]:
             raise ValueError(f"cells must be out of {', '.join(CELLS)}, got {unknown[0]!r}")
         if what == "speed":
-            return show_speed(folder, about, device)
+            return show_speed(folder, about, device, threads)
         deadline = time.perf_counter() + parse_duration(budget) if budget else None
         if what == "t-maze":
             from multistable_experiments.rl.horizons import measure, plan
@@ -60,7 +61,7 @@ def rl(
 
 def show(results: Iterable[tuple[Any, dict[str, Any] | None]]) -> int:
     """Print a line per result; return how many are missing."""
-    from multistable_experiments.rl.horizons import walks_of
+    from multistable_experiments.rl.results import walks_of
 
     missing = 0
     for run, result in results:
@@ -74,14 +75,19 @@ def show(results: Iterable[tuple[Any, dict[str, Any] | None]]) -> int:
     return missing
 
 
-def show_speed(folder: Path, about: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
+def show_speed(folder: Path, about: dict[str, Any], device: Literal["cpu", "cuda"], threads: int) -> None:
+    import torch
     from rich.console import Console
 
     from multistable_experiments.bench.report import table
     from multistable_experiments.files import write_json
     from multistable_experiments.rl.speed import rows
 
+    torch.set_num_threads(threads)
     measured = list(rows(device))
     Console().print(table(measured, f"Updates of a learner on {device}"))
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"speed-{device}.json", {"machine": about, "rows": [row.as_dict() for row in measured]})
+    write_json(
+        folder / f"speed-{device}.json",
+        {"machine": about | {"threads": threads}, "rows": [row.as_dict() for row in measured]},
+    )

@@ -8,37 +8,18 @@ The beginning of a long corridor is a shorter one: for every length L, the agent
 state behind step L - 1, and then walks on.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from multistable_experiments.rl.agent import Agent
+from multistable_experiments.rl.results import Walk
 from multistable_experiments.rl.tmaze import DOWN, FORWARD, UP, clues, corridor, junction
 
-__all__ = ["LENGTHS", "Walk", "walk"]
+__all__ = ["LENGTHS", "walk"]
 
 LENGTHS = (30, 100, 1_000, 10_000, 100_000, 1_000_000)
-CHUNK = 1 << 17  # timesteps of all episodes together that are computed at once: [1000, 128, 32] is 16 MB
-
-
-@dataclass(frozen=True)
-class Walk:
-    """What happened in corridors of one length: right and wrong turns, and episodes that strayed before."""
-
-    length: int
-    right: int
-    wrong: int
-    strayed: int
-
-    @property
-    def success(self) -> float:
-        return self.right / (self.right + self.wrong + self.strayed)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+CHUNK = 1 << 15  # timesteps of all episodes together that are computed at once: [1000, 32, 32] is 4 MB
 
 
 @torch.no_grad()

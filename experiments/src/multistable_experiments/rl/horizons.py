@@ -3,19 +3,17 @@
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from multistable_experiments.files import read_json
 from multistable_experiments.rl.agent import CELLS, Agent, fit_width
-from multistable_experiments.rl.corridors import LENGTHS, Walk, walk
+from multistable_experiments.rl.corridors import LENGTHS, walk
 from multistable_experiments.rl.ppo import Learner, Settings
 from multistable_experiments.rl.tmaze import ACTIONS, TMazes
 from multistable_experiments.threads import one_thread
 
-__all__ = ["TMazeRun", "load", "measure", "plan", "train", "walks_of"]
+__all__ = ["TMazeRun", "measure", "plan", "train"]
 
 RATES = (1e-3, 3e-4, 3e-3)
 
@@ -81,12 +79,3 @@ def measure(run: TMazeRun) -> dict[str, Any]:
         "walks": [each.as_dict() for each in walks],
         "seconds": {"training": round(trained, 1), "all": round(time.perf_counter() - start, 1)},
     }
-
-
-def load(folder: Path) -> list[dict[str, Any]]:
-    """All stored results of T-mazes, sorted by name."""
-    return [read_json(path) for path in sorted(folder.glob("tmaze-*.json"))]
-
-
-def walks_of(result: dict[str, Any]) -> list[Walk]:
-    return [Walk(**each) for each in result["walks"]]

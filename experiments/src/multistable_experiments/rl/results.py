@@ -1,15 +1,32 @@
-"""Results of runs: one JSON file per run, with a checksum, the machine and the commit."""
+"""Results of agents: one JSON file per run, with a checksum, the machine and the commit. Needs no gymnasium."""
 
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from multistable_experiments.files import read_json, write_json
 
-__all__ = ["compute"]
+__all__ = ["Walk", "compute", "load", "walks_of"]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What happened in corridors of one length: right and wrong turns, and episodes that strayed before."""
+
+    length: int
+    right: int
+    wrong: int
+    strayed: int
+
+    @property
+    def success(self) -> float:
+        return self.right / (self.right + self.wrong + self.strayed)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def compute(
@@ -35,3 +52,12 @@ def compute(
             if result is not None:
                 write_json(path, result)
         yield run, result
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """All stored results of T-mazes, sorted by name."""
+    return [read_json(path) for path in sorted(folder.glob("tmaze-*.json"))]
+
+
+def walks_of(result: dict[str, Any]) -> list[Walk]:
+    return [Walk(**each) for each in result["walks"]]
