@@ -23,7 +23,7 @@ def test_names_are_different_and_cells_of_a_seed_come_first():
     runs = plan()
     assert len({run.name for run in runs}) == len(runs)
     assert {run.cell for run in runs[:7]} == set(CELLS)
-    assert runs[0].name == "tmaze-bmru-noise-seed0"
+    assert runs[0].name == "tmaze-bmru-seed0"
     assert {run.seed for run in runs} == {0, 1, 2}
 
 

@@ -26,17 +26,21 @@ CHUNK = 1 << 15  # timesteps of all episodes together that are computed at once:
 def walk(
     agent: Agent, noise: bool, lengths: tuple[int, ...] = LENGTHS, episodes: int = 1_000, far: int = 100, seed: int = 0
 ) -> list[Walk]:
-    """Greedy episodes at each length; ``far`` of them walk on beyond 100,000 steps, and 20 where the agent guesses.
+    """Greedy episodes at each length; beyond 100,000 steps only ``far`` of them.
 
-    It guesses if fewer than 60 % were right at the length before: what is forgotten does not come back. Without noise
-    there are two different episodes, one for each clue, and these two are tested.
+    Where the agent guesses, 20 walk on, and none beyond 100,000 steps. It guesses if fewer than 60 % were right at the
+    length before: what is forgotten does not come back. Without noise there are two different episodes, one for each
+    clue, and these two are tested.
     """
     random = np.random.default_rng([seed, 1]) if noise else None
     goal = np.where(np.arange(episodes if noise else 2) % 2 == 0, UP, DOWN)
     state, found, at = agent.memory.initial_state((len(goal),), torch.zeros(len(goal), 3)), [], 1
     state, forward = advance(agent, clues(goal)[:, None], state)
     for length in lengths:
-        keep = 20 if found and found[-1].success < 0.6 else far if length > 100_000 else len(goal)
+        guesses = bool(found) and found[-1].success < 0.6
+        if guesses and length > 100_000:
+            break
+        keep = 20 if guesses else far if length > 100_000 else len(goal)
         goal, forward, state = goal[:keep], forward[:keep], state[:, :keep].contiguous()
         while at < length:
             T = min(length - at, max(1, CHUNK // len(goal)))

@@ -42,9 +42,9 @@ class TMazeRun:
 
 def plan(cells: tuple[str, ...] = CELLS, seeds: int = 3) -> list[TMazeRun]:
     """All cells of a seed before the next seed; then one seed at the other learning rates, tested near by only."""
-    runs = [TMazeRun(cell, noise, seed) for seed in range(seeds) for noise in (True, False) for cell in cells]
+    runs = [TMazeRun(cell, noise, seed) for seed in range(seeds) for noise in (False, True) for cell in cells]
     near = LENGTHS[:1]
-    search = [TMazeRun(c, n, 0, rate, lengths=near) for rate in RATES[1:] for n in (True, False) for c in cells]
+    search = [TMazeRun(c, n, 0, rate, lengths=near) for rate in RATES[1:] for n in (False, True) for c in cells]
     return [*runs, *(run for run in search if run.cell != "none")]
 
 
