@@ -151,6 +151,34 @@ def six_results() -> str:
     return markdown_table("task, BMRU, LRU, hybrid", rows)
 
 
+TAIL_LENGTHS = 1_216, 4_096, 65_536, 1_000_000
+
+
+def tails() -> str:
+    """Accuracies after ever longer tails, with positions held, of the models trained with each tail."""
+    rows = []
+    for name, results in load_results().items():
+        recipe, task, configuration = name.split("/")
+        if (recipe, task) != ("best", "mnist") or "-blocks-" not in configuration:
+            continue
+        trained_with = configuration.rpartition("-")[2]
+        for tail in dict.fromkeys(test["tail"] for test in results[0]["tests"]):
+            cells = [after_tail(results, tail, pixels) for pixels in TAIL_LENGTHS]
+            rows.append((NAMES[configuration.partition("-")[0]], trained_with, tail, *cells))
+    header = "layer; trained with; tested with; " + "; ".join(f"{pixels:,}" for pixels in TAIL_LENGTHS)
+    return markdown_table(header, sorted(rows, key=lambda row: (TAILS.index(row[1]), TAILS.index(row[2]), row[0])))
+
+
+NAMES = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid", "mingru": "minGRU"}
+TAILS = ["black", "random", "images"]
+
+
+def after_tail(results: list[dict], tail: str, pixels: int) -> str:
+    tests = [test for result in results for test in result["tests"] if (test["tail"], test["pixels"]) == (tail, pixels)]
+    held = [test for test in tests if test["held"]] or tests  # a model without positions has none to hold
+    return mean_and_range([100 * test["accuracy"] for test in held], error=False)
+
+
 def with_seeds(values: list[float], error: bool) -> str:
     """
     >>> with_seeds([98.0, 98.4], error=False), with_seeds([0.00023], error=True)
@@ -331,16 +359,24 @@ def success(walk: dict) -> float:
 
 
 def rates() -> str:
-    """Right turns in training, the last ten rollouts of seed 0, at each learning rate."""
+    """Right turns in the best five rollouts of training in a row, of seed 0, at each learning rate."""
     results = [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob("tmaze-*-seed0.json"))]
-    found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): r["training"][-10:] for r in results}
+    found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): best_five(r["training"]) for r in results}
     columns = sorted({(noise, rate) for _, noise, rate in found})
     rows = [
-        (cell, *(f"{10 * sum(found[cell, *each]):.0f}" if (cell, *each) in found else "" for each in columns))
+        (cell, *(f"{100 * found[cell, *each]:.0f}" if (cell, *each) in found else "" for each in columns))
         for cell in AGENTS
     ]
     names = [f"{rate:g}{', noise' if noise else ''}" for noise, rate in columns]
     return markdown_table("; ".join(["cell", *names]), rows)
+
+
+def best_five(shares: list[float]) -> float:
+    """
+    >>> best_five([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5])
+    1.0
+    """
+    return max(sum(shares[i : i + 5]) / 5 for i in range(len(shares) - 4))
 
 
 def learners() -> str:
@@ -362,7 +398,7 @@ DOCUMENTS = {
     "README.md": {"results": six_results},
     "CONTRIBUTING.md": {"tour": tour},
     "docs/rl.md": {"t-maze": t_maze, "rates": rates, "learners": learners},
-    "docs/results.md": {"runs": all_runs, "searches": searches, "claims": claims},
+    "docs/results.md": {"runs": all_runs, "searches": searches, "tails": tails, "claims": claims},
     "docs/speed.md": {"cpu": lambda: benchmark("cpu.json"), "gpu": lambda: benchmark("nvidia-h200.json")},
 }
 

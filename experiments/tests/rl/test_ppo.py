@@ -97,7 +97,7 @@ def test_a_small_t_maze_is_learned():
     torch.manual_seed(0)
     with one_thread():
         agent = Agent("bmru", 3, 4, 32)
-        curve = Learner(agent, TMazes(32, longest=8, noise=True), Settings(rollouts=40), seed=0).train()
+        curve = list(Learner(agent, TMazes(32, longest=8, noise=True), Settings(rollouts=40), seed=0).train())
         seconds = time.process_time() - start
         assert curve[0]["right"] < 0.7
         assert curve[-1]["right"] > 0.97

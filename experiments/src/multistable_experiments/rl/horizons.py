@@ -1,5 +1,6 @@
 """Which memory lasts: the same agent with each cell, trained in short T-mazes and tested in long ones."""
 
+import copy
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -31,6 +32,8 @@ class TMazeRun:
     width: int = 32
     """Of the agent with a BMRU; the others get as many parameters."""
     rollouts: int = Settings.rollouts
+    window: int = 5
+    """How many rollouts in a row decide which weights are the best."""
     lengths: tuple[int, ...] = LENGTHS
     episodes: int = 1_000
 
@@ -55,27 +58,39 @@ def width_of(cell: str, bmru_width: int) -> int:
     return bmru_width if cell == "bmru" else fit_width(lambda H: Agent(cell, 3, len(ACTIONS), H), target)
 
 
-def train(run: TMazeRun) -> tuple[Agent, list[dict[str, float]]]:
-    """The trained agent, and the episodes of each rollout."""
+def train(run: TMazeRun) -> tuple[Agent, list[float]]:
+    """The agent with its best weights, and the share of right turns in each rollout of the training.
+
+    The best weights are those behind the ``window`` rollouts that had the most right turns, the last of several. An
+    agent can lose in one update what it had learned: with a latch, one threshold too low is enough.
+    """
     torch.manual_seed(run.seed)
     settings = replace(Settings(), rate=run.rate, rollouts=run.rollouts)
     agent = Agent(run.cell, 3, len(ACTIONS), width_of(run.cell, run.width))
-    curve = Learner(agent, TMazes(settings.envs, run.longest, noise=run.noise), settings, run.seed).train()
-    return agent.eval(), curve
+    learner = Learner(agent, TMazes(settings.envs, run.longest, noise=run.noise), settings, run.seed)
+    right: list[float] = []
+    most, best = -1.0, copy.deepcopy(agent.state_dict())
+    for episodes in learner.train():
+        right.append(episodes["right"])
+        recent = sum(right[-run.window :]) / run.window
+        if recent >= most:
+            most, best = recent, copy.deepcopy(agent.state_dict())
+    agent.load_state_dict(best)
+    return agent.eval(), right
 
 
 def measure(run: TMazeRun) -> dict[str, Any]:
     """Train and test."""
     start = time.perf_counter()
     with one_thread():
-        agent, curve = train(run)
+        agent, right = train(run)
         trained = time.perf_counter() - start
         walks = walk(agent, run.noise, run.lengths, run.episodes, seed=run.seed)
     return {
         "settings": asdict(replace(Settings(), rate=run.rate, rollouts=run.rollouts)),
         "width": width_of(run.cell, run.width),
         "parameters": sum(parameter.numel() for parameter in agent.parameters()),
-        "training": [round(each["right"], 4) for each in curve],
+        "training": [round(share, 4) for share in right],
         "walks": [each.as_dict() for each in walks],
         "seconds": {"training": round(trained, 1), "all": round(time.perf_counter() - start, 1)},
     }

@@ -87,7 +87,7 @@ def measure(run: PopgymRun) -> dict[str, Any]:
     with one_thread():
         torch.manual_seed(run.seed)
         agent = build(run, run.cell, width_of(run))
-        curve = Learner(agent, make_envs(run.task, settings.envs), settings, run.seed).train()
+        curve = list(Learner(agent, make_envs(run.task, settings.envs), settings, run.seed).train())
     returns = [each["return"] for each in curve if each["episodes"] > 0]
     return {
         "settings": asdict(settings),

@@ -3,7 +3,7 @@
 ``examples/ppo_memory.py`` explains the same algorithm step by step.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -107,18 +107,14 @@ class Learner:
         self.state = agent.memory.initial_state((len(x),), self.x)
         self.totals = np.zeros(len(x))  # rewards of the episodes that are being played
 
-    def train(self, watch: Callable[[int, dict[str, float]], bool] | None = None) -> list[dict[str, float]]:
-        """All rollouts; ``watch(rollout, episodes)`` may end the training early by returning True."""
-        curve = []
+    def train(self) -> Iterator[dict[str, float]]:
+        """All rollouts. After each, while the agent still has the weights that played it, yield its episodes."""
         for i in range(self.settings.rollouts):
             for group in self.optimiser.param_groups:
                 group["lr"] = self.settings.rate * (1 - i / self.settings.rollouts)
             rollout, episodes = self.collect()
+            yield episodes
             self.update(rollout)
-            curve.append(episodes)
-            if watch is not None and watch(i, episodes):
-                break
-        return curve
 
     @torch.no_grad()
     def collect(self) -> tuple[Rollout, dict[str, float]]:
