@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install './experiments[rl]'")
 
 from multistable_experiments.files import read_json
+from multistable_experiments.rl import horizons
 from multistable_experiments.rl.agent import CELLS, Agent
 from multistable_experiments.rl.horizons import TMazeRun, measure, plan, width_of
 from multistable_experiments.rl.results import compute, load, walks_of
@@ -57,3 +58,17 @@ def test_the_same_run_gives_the_same_numbers():
 
 def test_no_run_begins_after_the_deadline(tmp_path):
     assert list(compute([SMALL], measure, tmp_path, {}, deadline=0.0)) == [(SMALL, None)]
+
+
+def test_the_best_weights_are_kept(monkeypatch):
+    """Those that played the last of the best rollouts in a row, not those after a loss of memory."""
+
+    def fake(learner):
+        for i, right in enumerate([0.4, 0.9, 1.0, 1.0, 1.0, 0.3]):
+            learner.agent.critic.bias.data.fill_(i)
+            yield {"right": right}
+
+    monkeypatch.setattr(horizons.Learner, "train", fake)
+    agent, right = horizons.train(replace(SMALL, window=2))
+    assert agent.critic.bias.item() == 4
+    assert right == [0.4, 0.9, 1.0, 1.0, 1.0, 0.3]
