@@ -147,3 +147,34 @@ def test_flip_flops_in_c_start_from_zero_and_write_at_equality():
         x = torch.tensor([[2.0, 2.0, 2.0], [0.0, -0.0, 0.0], [-0.5, -0.25, -1.0], [-0.25, -0.5, 1.0]])
         y, _, _ = example.run_c(example.to_c(model), x)
         torch.testing.assert_close(y, model(x[None])[0], rtol=0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def ppo() -> ModuleType:
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install '.[rl]'")
+    return load("ppo_memory")  # once: it registers its environment
+
+
+def test_ppo_recomputes_what_it_played(ppo):
+    """Two rollouts, the second with carried states: the policy of the whole rollout is that of its single steps."""
+    settings = ppo.Settings(envs=4, steps=210, rollouts=1, hidden=8)  # episodes have at most 200
+    agent, _ = ppo.train(settings, say=lambda _: None)
+    envs = ppo.make_envs(settings)
+    x, _ = envs.reset(seed=1)
+    now = ppo.Now(torch.as_tensor(x), torch.ones(4, dtype=torch.bool), None)
+    for _ in range(2):
+        rollout, now, _ = ppo.collect(agent, envs, now, settings)
+        assert rollout.reset[:, 1:].any()
+        logits, value, _ = agent(rollout.x, rollout.state, rollout.reset)
+        again = torch.distributions.Categorical(logits=logits).log_prob(rollout.action)
+        torch.testing.assert_close(again, rollout.log_prob, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(value, rollout.value, rtol=1e-4, atol=1e-5)
+        first = rollout.x[:, :, 1] * (rollout.x[:, :, 0] + rollout.x[:, :, 2]) > 0
+        assert first[rollout.reset].all(), "every episode begins with its clue"
+
+
+@pytest.mark.extra
+def test_ppo_remembers_the_clue(ppo):
+    _, curve = ppo.train(ppo.Settings(rollouts=30), say=lambda _: None)
+    assert max(curve[:3]) < 2.2  # guessing: 4 or -0.1
+    assert curve[-1] > 3.3

@@ -13,6 +13,7 @@ import multistable
 from multistable import dynamics, export, layers, models, ops, surrogate
 
 HEAVY = (
+    "gymnasium",
     "huggingface_hub",
     "matplotlib",
     "multistable_experiments",
@@ -22,7 +23,11 @@ HEAVY = (
     "onnxscript",
     "pandas",
     "safetensors",
+    "sb3_contrib",
     "scipy",
+    "stable_baselines3",
+    "tensordict",
+    "torchrl",
     "triton",
 )
 PUBLIC = [multistable, dynamics, export, layers, models, ops, surrogate]

@@ -10,6 +10,8 @@ from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, defa
 from multistable_experiments.errors import exit_on_error
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from multistable_experiments.engines import Resources
     from multistable_experiments.paper.figures import PaperFigure
     from multistable_experiments.paper.store import Record
@@ -175,26 +177,36 @@ def figure(
         Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
     ] = None,
 ) -> None:
-    """Draw a figure of the paper as SVG and PNG.
+    """Draw a figure of the paper, or t-maze, as SVG and PNG.
 
     Figures of trained models show the results that exist, and name those that are missing.
     """
     with exit_on_error():
-        from multistable_experiments.files import whole_file
         from multistable_experiments.paper.figures import FIGURES
 
-        if name != "all" and name not in FIGURES:
-            raise typer.BadParameter(f"name must be 'all' or one of {', '.join(FIGURES)}, got {name!r}")
+        names = (*FIGURES, "t-maze")
+        if name != "all" and name not in names:
+            raise typer.BadParameter(f"name must be 'all' or one of {', '.join(names)}, got {name!r}")
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
-        for each in FIGURES if name == "all" else [name]:
+        for each in names if name == "all" else [name]:
+            if each == "t-maze":
+                from multistable_experiments.rl.figures import draw_t_maze
+
+                save_picture(draw_t_maze((results or default_folder("results")) / "rl"), out / each)
+                continue
             for own in recipes_of(FIGURES[each], recipe):
                 picture = FIGURES[each].draw(records, scale, own or "paper")
-                path = out / (f"{each}-{own}" if own else each)
-                for kind in ("svg", "png"):
-                    with whole_file(path.with_suffix(f".{kind}")) as part:
-                        picture.savefig(part, dpi=160, format=kind)
-                typer.echo(f"{path}.svg, .png")
+                save_picture(picture, out / (f"{each}-{own}" if own else each))
+
+
+def save_picture(picture: "Figure", path: Path) -> None:
+    from multistable_experiments.files import whole_file
+
+    for kind in ("svg", "png"):
+        with whole_file(path.with_suffix(f".{kind}")) as part:
+            picture.savefig(part, dpi=160, format=kind)
+    typer.echo(f"{path}.svg, .png")
 
 
 def recipes_of(figure: "PaperFigure", wanted: Recipe | None) -> list[Recipe | None]:
