@@ -32,5 +32,5 @@ def test_runs_are_computed_once_and_what_is_missing_is_counted(tmp_path, monkeyp
 @pytest.mark.parametrize(("words", "message"), [("t-maze gpt", "cells must be"), ("popgym --tasks Go", "tasks must")])
 def test_wrong_words(words, message, tmp_path):
     result = call(*words.split(), "--out", tmp_path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.output
