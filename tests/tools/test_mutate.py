@@ -1,6 +1,8 @@
 """The rule by which the mutation run passes (``tools/mutate.py``)."""
 
 import importlib.util
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,13 @@ def test_an_outcome_holds_for_its_source_and_tests(mutate, tmp_path):
         (tmp_path / name).write_text("after")
         assert mutate.digest(mutation, tmp_path) != first
         (tmp_path / name).write_text("before")
+
+
+def test_every_mutation_of_the_list_applies(mutate):
+    """Its text occurs once in its file, and its tests' files exist: a change of either has to change the list."""
+    mutations = json.loads(TOOL.with_name("mutants.json").read_text())
+    assert max(Counter(mutation["id"] for mutation in mutations).values()) == 1
+    for mutation in mutations:
+        assert mutate.mutated(mutate.ROOT / mutation["file"], mutation)  # exits otherwise
+        missing = [test for test in mutation["tests"] if not (mutate.ROOT / test.partition("::")[0]).is_file()]
+        assert not missing, mutation["id"]
