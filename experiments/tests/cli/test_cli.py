@@ -116,6 +116,7 @@ BAD_VALUES = {
     ("data", "pathfinder"): ["--level", "harder"],
     ("train",): ["hold-bit", "--cell", "transformer"],
     ("machines",): ["S5"],
+    ("rl",): ["t-maze", "transformer"],
     ("reproduce",): ["figures"],
     ("sweep",): ["mnist", "transformer"],
     ("figure",): ["nothing"],
