@@ -213,10 +213,7 @@ def update(agent: Agent, optimiser: torch.optim.Optimizer, rollout: Rollout, set
     for _ in range(settings.epochs):
         for chosen in torch.randperm(settings.envs).chunk(settings.batches):
             optimiser.zero_grad()
-            part = [
-                tensor[:, chosen] if name == "state" else tensor[chosen] for name, tensor in rollout._asdict().items()
-            ]
-            ppo_loss(agent, Rollout(*part), settings).backward()
+            ppo_loss(agent, rollout.of(chosen), settings).backward()
             nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
             optimiser.step()
 

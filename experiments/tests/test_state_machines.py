@@ -1,5 +1,8 @@
 """Machines are trained on short sequences and certified for all lengths."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from typer.testing import CliRunner
 
@@ -31,6 +34,16 @@ def test_results_are_recorded(tmp_path):
     stored = read_json(tmp_path / "flip-flop-softmax-seed0.json")
     assert stored["training"] == result["training"]
     assert set(stored["verdict"]) == {"right", "word", "pairs", "margin", "reason"}
+
+
+def test_no_result_is_overwritten(tmp_path):
+    training = Training("flip-flop", length=16, updates=50)
+    first = record(training, tmp_path, longest=500, sequences=2)
+    assert record(training, tmp_path, longest=500, sequences=2) == first, "the stored one, with its seconds"
+    for other, longest in ((replace(training, updates=100), 500), (training, 501)):
+        with pytest.raises(ValueError, match="move it away"):
+            record(other, tmp_path, longest=longest, sequences=2)
+    assert read_json(tmp_path / f"{training.name}.json")["seconds"] == first["seconds"]
 
 
 def test_command(tmp_path):

@@ -45,10 +45,10 @@ def test_runs_are_stored_and_not_computed_again(tmp_path):
     assert [each.length for each in walks_of(first)] == [2, 4]
     assert sum(walks_of(first)[0].as_dict()[k] for k in ("right", "wrong", "strayed")) == 10
     other = replace(SMALL, rollouts=3)  # the same file, other settings
-    [(_, result)] = compute([other], counted, tmp_path, about)
-    assert calls == [SMALL, other]
-    assert result is not None
-    assert len(result["training"]) == 3
+    with pytest.raises(ValueError, match=r"other settings \(rollouts\), which is not overwritten"):
+        list(compute([other], counted, tmp_path, about))
+    assert calls == [SMALL]
+    assert load(tmp_path) == [again]
 
 
 def test_the_same_run_gives_the_same_numbers():

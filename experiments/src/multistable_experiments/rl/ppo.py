@@ -153,11 +153,8 @@ class Learner:
         settings = self.settings
         for _ in range(settings.epochs):
             for chosen in torch.randperm(settings.envs, generator=self.random).chunk(settings.batches):
-                part = Rollout(
-                    *(x[:, chosen] if name == "state" else x[chosen] for name, x in rollout._asdict().items())
-                )
                 self.optimiser.zero_grad()
-                self.loss(part).backward()
+                self.loss(rollout.of(chosen)).backward()
                 nn.utils.clip_grad_norm_(self.agent.parameters(), settings.max_norm)
                 self.optimiser.step()
 

@@ -1,13 +1,12 @@
 """Results of agents: one JSON file per run, with a checksum, the machine and the commit. Needs no gymnasium."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from multistable_experiments.files import read_json, write_json
+from multistable_experiments.files import read_json, stored_result, write_json
 
 __all__ = ["Walk", "compute", "load", "walks_of"]
 
@@ -38,19 +37,16 @@ def compute(
 ) -> Iterator[tuple[Any, dict[str, Any] | None]]:
     """Each run, a frozen dataclass with a ``name``, and its result, ``measure(run)`` if there is none yet.
 
-    The result is None for runs that would begin after the deadline.
-
-    ``about`` is this machine, described before the first result, which is itself a change of the source tree.
+    The result is None for runs that would begin after the deadline. No result is overwritten. ``about`` is this
+    machine, described before the first result, which is itself a change of the source tree.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
-        path, settings = folder / f"{run.name}.json", json.loads(json.dumps(asdict(run)))
-        result = read_json(path) if path.exists() else None
-        if result is None or result["run"] != settings:
-            late = deadline is not None and time.perf_counter() > deadline
-            result = None if late else {"run": settings, **measure(run), "machine": about}
-            if result is not None:
-                write_json(path, result)
+        path, settings = folder / f"{run.name}.json", asdict(run)
+        result = stored_result(path, "run", settings)
+        if result is None and (deadline is None or time.perf_counter() <= deadline):
+            result = {"run": settings, **measure(run), "machine": about}
+            write_json(path, result)
         yield run, result
 
 
