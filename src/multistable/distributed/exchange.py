@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from multistable.ops.bits import pack_bits, unpack_bits
+
 __all__ = ["Exchange", "ExchangeError"]
 
 _dist: Any = dist  # untyped names
@@ -110,13 +112,11 @@ def _to_bytes(x: Tensor) -> Tensor:
     """``x`` as bytes, eight booleans in each."""
     if x.dtype != torch.bool:
         return x.detach().contiguous().view(-1).view(torch.uint8)
-    bits = torch.nn.functional.pad(x.reshape(-1).byte(), (0, -x.numel() % 8)).view(-1, 8)
-    return (bits << torch.arange(8, dtype=torch.uint8, device=x.device)).sum(dim=1, dtype=torch.uint8)
+    return pack_bits(x)
 
 
 def _from_bytes(rows: Tensor, like: Tensor) -> Tensor:
     """The inverse of :func:`_to_bytes` for each of the ``rows [size, bytes]``: ``[size, *like.shape]``."""
     if like.dtype != torch.bool:
         return rows.contiguous().view(-1).view(like.dtype).view(len(rows), *like.shape)
-    bits = (rows[..., None] >> torch.arange(8, dtype=torch.uint8, device=rows.device)) & 1
-    return bits.flatten(1)[:, : like.numel()].bool().view(len(rows), *like.shape)
+    return unpack_bits(rows, like.shape)
