@@ -282,14 +282,15 @@ def check_mesh() -> None:
         alone, model = (Stack("hybrid", D, 8, 2, batch_first=True).double() for _ in range(2))
         model.load_state_dict(alone.state_dict())
         x = torch.randn(4, T, D, dtype=torch.float64)
-        alone(x)[0].square().sum().backward()
+        weights = torch.randn(4, T, 8, dtype=torch.float64)
+        (alone(x)[0] * weights).sum().backward()
         if wrap == "ddp":
             model = nn.parallel.DistributedDataParallel(model, process_group=mesh["batch"].get_group())
         else:
             torch.distributed.fsdp.fully_shard(model, mesh=mesh["batch"])
-        own = x[2 * batch : 2 * batch + 2, [slice(0, 13), slice(13, T)][piece]]
+        own = slice(2 * batch, 2 * batch + 2), [slice(0, 13), slice(13, T)][piece]
         with sequence_parallel(mesh["sequence"]):
-            model(own)[0].square().sum().backward()
+            (model(x[own])[0] * weights[own]).sum().backward()
         sum_gradients(model, mesh["sequence"])
         for (key, a), b in zip(model.named_parameters(), alone.parameters(), strict=True):
             grad = a.grad.full_tensor() if wrap == "fsdp" else a.grad

@@ -31,6 +31,8 @@ def test_ranks_compute_what_one_process_does(size, tmp_path):
     finally:
         for rank in ranks:
             rank.kill()
+            if rank.stdout and not rank.stdout.closed:
+                rank.communicate()
     for rank, (output, errors) in zip(ranks, results, strict=True):
         assert rank.returncode == 0, errors[-3000:]
         assert output == "all equal\n"

@@ -13,7 +13,8 @@ def test_a_silent_rank_is_named(how, tmp_path):
     finally:
         for rank in ranks:
             rank.kill()
-            rank.wait()
+            if rank.stdout and not rank.stdout.closed:
+                rank.communicate()
     for i, (output, errors) in zip((0, 2), results, strict=True):
         assert ranks[i].returncode == 3, output + errors[-3000:]
         assert "rank 1" in output.split("silent: ")[1], output

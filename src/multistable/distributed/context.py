@@ -119,5 +119,8 @@ def sum_gradients(module: nn.Module, group: Any = None) -> None:
     (have,) = exchange.gather("which parameters have gradients", own)
     for parameter, some in zip(parameters, have.any(dim=0).tolist(), strict=True):
         if some:
-            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = exchange.sum("the gradients of parameters", grad)
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            grad: Any = parameter.grad
+            own = grad.to_local() if hasattr(grad, "to_local") else grad  # FSDP's has a part on each rank
+            own.copy_(exchange.sum("the gradients of parameters", own))

@@ -1,5 +1,6 @@
 """Gather tensors of all ranks in one message, booleans as bits; count the bytes; say which rank did not answer."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +15,7 @@ from multistable.ops.bits import pack_bits, unpack_bits
 __all__ = ["Exchange", "ExchangeError"]
 
 _dist: Any = dist  # untyped names
-_GRACE = timedelta(seconds=5)  # for the other ranks to notice a failure, too
+_GRACE = 5.0  # seconds, for the other ranks to notice a failure, too
 
 
 class ExchangeError(RuntimeError):
@@ -74,7 +75,9 @@ class Exchange:
         self.bytes_sent += size
         try:
             yield
-        except (RuntimeError, ValueError) as error:
+        except NotImplementedError:
+            raise
+        except RuntimeError as error:
             raise ExchangeError(
                 f"rank {self.rank} of {self.size} got no answer in exchange {self.count}, {what}; "
                 f"{self._silent()}. A rank died, hangs, or does not call the same layers and gradients in the same "
@@ -90,16 +93,19 @@ class Exchange:
         }
         try:
             store.set(keys[dist.get_rank()], "failed")
-            silent = [rank for rank, key in keys.items() if not _appears(store, key)]
-        except RuntimeError:
+            end = time.monotonic() + _GRACE
+            silent = [rank for rank, key in keys.items() if not _appears(store, key, end)]
+        except dist.DistNetworkError:
             return "the process that hosts the store is gone, in most cases rank 0"
         return f"silent: {', '.join(f'rank {rank}' for rank in silent)}" if silent else "all ranks report it"
 
 
-def _appears(store: Any, key: str) -> bool:
+def _appears(store: Any, key: str, end: float) -> bool:
     try:
-        store.wait([key], _GRACE)
-    except dist.DistStoreError:
+        store.wait([key], timedelta(seconds=max(0.1, end - time.monotonic())))
+    except dist.DistNetworkError:
+        raise
+    except RuntimeError:  # a timeout; each kind of store has its own class for it
         return False
     return True
 
