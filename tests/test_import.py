@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 import multistable
-from multistable import dynamics, export, layers, models, ops, surrogate
+from multistable import distributed, dynamics, export, layers, models, ops, streamed, surrogate
 
 HEAVY = (
     "huggingface_hub",
     "matplotlib",
+    "multistable.distributed",
+    "multistable.streamed",
     "multistable_experiments",
     "numba",
     "onnx",
@@ -25,7 +27,7 @@ HEAVY = (
     "scipy",
     "triton",
 )
-PUBLIC = [multistable, dynamics, export, layers, models, ops, surrogate]
+PUBLIC = [multistable, distributed, dynamics, export, layers, models, ops, streamed, surrogate]
 
 
 def loaded_by(code: str) -> list[str]:

@@ -9,15 +9,22 @@ import torch
 
 from multistable import BMRU, LRU, ModelConfig, PositionConfig, Stack, build_model
 from multistable.streamed import streamed
-from tests.tolerances import assert_close
+from tolerances import assert_close
 
-SIZES = {"d_input": 3, "d_output": 2, "d_model": 8, "d_state": 8, }
+SIZES = {
+    "d_input": 3,
+    "d_output": 2,
+    "d_model": 8,
+    "d_state": 8,
+}
 MAKE = {
     "bmru": lambda: BMRU(3, 6, 2, batch_first=True),
     "branch": lambda: BMRU(3, 6, batch_first=True, start="branch"),
     "lru": lambda: LRU(3, 6, batch_first=True),
     "stack": lambda: Stack("hybrid", 3, 6, 2, batch_first=True),
-    "model": lambda: build_model(ModelConfig(("hybrid",), pooling="none", position=PositionConfig(T=40), **SIZES)).eval(),
+    "model": lambda: build_model(
+        ModelConfig(("hybrid",), pooling="none", position=PositionConfig(T=40), **SIZES)
+    ).eval(),
 }
 CUTS = [0, 7, 8, 8, 40]  # one piece is empty
 
@@ -77,7 +84,9 @@ def test_nan_states_are_kept():
     assert step.state.isnan().all()
 
 
-@pytest.mark.parametrize("rnn", [BMRU(3, 4, bidirectional=True), Stack("bmru", 3, 4, norm="batch")], ids=["both", "norm"])
+@pytest.mark.parametrize(
+    "rnn", [BMRU(3, 4, bidirectional=True), Stack("bmru", 3, 4, norm="batch")], ids=["both", "norm"]
+)
 def test_modules_that_need_all_pieces_are_refused(rnn):
     with pytest.raises(ValueError, match="module must not"):
         streamed(rnn, lambda _: torch.zeros(1, 1, 3), 1, lambda y, _: y.sum())

@@ -63,7 +63,9 @@ def gather_seconds(given: Assumptions, gpus: int, size: float) -> float:
     return (gpus - 1) * (latency + size / speed)
 
 
-def step_seconds(kernels: Kernels, given: Assumptions, T: int, gpus: int, layers: int, N: int = 256) -> dict[str, float]:
+def step_seconds(
+    kernels: Kernels, given: Assumptions, T: int, gpus: int, layers: int, N: int = 256
+) -> dict[str, float]:
     """Seconds of one training step, and what they consist of."""
     own = ceil(T / gpus)
     scale = N / 256
@@ -72,8 +74,10 @@ def step_seconds(kernels: Kernels, given: Assumptions, T: int, gpus: int, layers
     pieces = ceil(kept / given.memory_bytes)
     forward = kernels.layer - kernels.scan_backward  # an upper bound: projections forward are a third of all
     again = 0.0 if pieces == 1 else layers * own * forward * scale / 2
-    search = 0.0 if given.writes_in_window or gpus == 1 else layers * own * scale * (
-        kernels.scan_forward + kernels.scan_backward
+    search = (
+        0.0
+        if given.writes_in_window or gpus == 1
+        else layers * own * scale * (kernels.scan_forward + kernels.scan_backward)
     )
     exchange = 0.0
     if gpus > 1:
@@ -97,7 +101,9 @@ def show(kernels: Kernels, given: Assumptions, layers: int) -> str:
             parts = step_seconds(kernels, given, 1 << exponent, gpus, layers)
             seconds = sum(parts.values())
             share = (parts["exchange"] + parts["reduce"]) / seconds
-            cells.append(f"{1e3 * seconds:,.1f} ms" + (f", x{alone / seconds:.1f}, {share:.0%} waiting" if gpus > 1 else ""))
+            cells.append(
+                f"{1e3 * seconds:,.1f} ms" + (f", x{alone / seconds:.1f}, {share:.0%} waiting" if gpus > 1 else "")
+            )
         lines.append(f"| 2^{exponent} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

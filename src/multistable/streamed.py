@@ -1,6 +1,6 @@
 """Gradients of one long sequence on one device, piece by piece, in memory that does not grow with its length."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -79,16 +79,21 @@ def streamed(
             output, after = module(piece(i), enters)
             value = loss(output, i)
         reached = [value, *(_floats(after) if into else [])]
-        found = torch.autograd.grad(reached, [*leaves, *starts], [torch.ones_like(value), *into], allow_unused=True)
+        found = _gradients(reached, [*leaves, *starts], [torch.ones_like(value), *into])
         for own, grad in zip(sums, found, strict=False):
-            if grad is not None:
-                own.add_(grad)
-        into = [torch.zeros_like(x) if g is None else g for x, g in zip(starts, found[len(leaves) :], strict=True)]
+            own.add_(grad)
+        into = found[len(leaves) :]
         total = value.detach() + total.to(value.device)
         last = pytree.tree_map_only(Tensor, Tensor.detach, after) if i == count - 1 else last
     for x, own in zip(leaves, sums, strict=True):
         x.grad = own.to(x.dtype) if x.grad is None else x.grad + own.to(x.dtype)
     return Streamed(total, last, into[0] if len(into) == 1 else into or None)
+
+
+def _gradients(outputs: list[Tensor], inputs: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+    """Zeros for inputs that the outputs do not depend on."""
+    found: Any = torch.autograd.grad(outputs, inputs, grads, allow_unused=True)
+    return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=True)]
 
 
 class _Kept:
@@ -109,18 +114,16 @@ class _Kept:
         up, down, start = self._values(state)
         bits = state == up, state == down
         known = bits[0] | bits[1] | (state == start)
-        packed = tuple(map(pack_bits, bits))
-        self.states.append((packed, state.shape, state.dtype) if bool(known.all()) else state)  # a NaN was written
+        packed = _Packed(pack_bits(bits[0]), pack_bits(bits[1]), state.shape, state.dtype)
+        self.states.append(packed if bool(known.all()) else state)  # not if a NaN was written
 
     def pop(self) -> Any:
         """The last state, ready to receive gradients."""
         state = self.states.pop()
-        if isinstance(state, tuple) and self.levels is not None:
-            (up, down), shape, dtype = state
-            like = torch.empty((), dtype=dtype, device=up.device).expand(shape)
-            values = self._values(like)
-            is_up, is_down = (unpack_bits(x, shape) for x in (up, down))
-            state = torch.where(is_up, values[0], torch.where(is_down, values[1], values[2]))
+        if isinstance(state, _Packed):
+            up, down, start = self._values(state.up.new_empty((), dtype=state.dtype).expand(state.shape))
+            is_up, is_down = (unpack_bits(x, state.shape) for x in (state.up, state.down))
+            state = torch.where(is_up, up, torch.where(is_down, down, start))
         return pytree.tree_map_only(Tensor, lambda x: x.detach().requires_grad_(x.is_floating_point()), state)
 
     def _values(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -129,11 +132,21 @@ class _Kept:
         return up, -up, torch.zeros_like(like) if self.initial is None else self.initial.to(like.dtype)
 
 
+class _Packed(NamedTuple):
+    """Where a state is +alpha and where it is -alpha, as bits."""
+
+    up: Tensor
+    down: Tensor
+    shape: torch.Size
+    dtype: torch.dtype
+
+
 @contextmanager
-def _seeded(seed: int, tensors: list[Tensor]) -> Iterator[None]:
+def _seeded(seed: int, tensors: list[Tensor]) -> Generator[None]:
     devices = {x.device for x in tensors if x.device.type == "cuda"}
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
+    random: Any = torch.random
+    with random.fork_rng(devices):
+        random.manual_seed(seed)
         yield
 
 

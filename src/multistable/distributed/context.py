@@ -1,8 +1,8 @@
 """The context in which inputs are pieces of one sequence: :func:`sequence_parallel`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,14 @@ from multistable.ops import pieces
 from multistable.ops.operators import transformed
 
 __all__ = ["SequencePieces", "cut", "sequence_parallel", "sum_gradients"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _outside_graphs(function: F) -> F:
+    """Make ``torch.compile`` break the graph instead of tracing an exchange."""
+    compiler: Any = torch.compiler
+    return compiler.disable(function)
 
 
 class SequencePieces:
@@ -29,7 +37,7 @@ class SequencePieces:
         self.exchange = Exchange(group)
         self.rank, self.size = self.exchange.rank, self.exchange.size
 
-    @torch.compiler.disable
+    @_outside_graphs
     def scan(self, name: str, *args: Any) -> tuple[Tensor, Tensor]:
         if transformed():
             raise NotImplementedError("sequence_parallel supports neither torch.func nor forward-mode AD")
@@ -37,35 +45,35 @@ class SequencePieces:
             return scans.map_adjoint(self.exchange, *args)
         return scans.scan(self.exchange, name, *args)
 
-    @torch.compiler.disable
+    @_outside_graphs
     def map_states(self, *args: Any) -> tuple[Tensor, Tensor]:
         return scans.map_states(self.exchange, *args)
 
-    @torch.compiler.disable
+    @_outside_graphs
     def in_turn(
         self, scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, start: Tensor, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         return collectives.in_turn(self.exchange, scan, b, start, reverse)
 
-    @torch.compiler.disable
+    @_outside_graphs
     def sum(self, x: Tensor) -> Tensor:
         return collectives.sum_over_ranks(self.exchange, x)
 
-    @torch.compiler.disable
+    @_outside_graphs
     def choose(self, x: Tensor, has: Tensor, otherwise: Tensor, first: bool = False) -> Tensor:
         return collectives.choose(self.exchange, x, has, otherwise, first)
 
-    @torch.compiler.disable
+    @_outside_graphs
     def mark_after(self, reset: Tensor) -> Tensor:
         return collectives.mark_after(self.exchange, reset)
 
-    @torch.compiler.disable
+    @_outside_graphs
     def count_before(self, start: Tensor, steps: Tensor, since_reset: Tensor) -> tuple[Tensor, Tensor]:
         return collectives.count_before(self.exchange, start, steps, since_reset)
 
 
 @contextmanager
-def sequence_parallel(group: Any = None) -> Iterator[SequencePieces]:
+def sequence_parallel(group: Any = None) -> Generator[SequencePieces]:
     """Take every input in this context for this rank's piece of one sequence, cut along time in rank order.
 
     Args:
@@ -117,8 +125,8 @@ def sum_gradients(module: nn.Module, group: Any = None) -> None:
         return
     own = torch.tensor([parameter.grad is not None for parameter in parameters], device=parameters[0].device)
     (have,) = exchange.gather("which parameters have gradients", own)
-    for parameter, some in zip(parameters, have.any(dim=0).tolist(), strict=True):
-        if some:
+    for parameter, some in zip(parameters, have.any(dim=0), strict=True):
+        if bool(some):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             grad: Any = parameter.grad

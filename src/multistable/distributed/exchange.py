@@ -1,7 +1,7 @@
 """Gather tensors of all ranks in one message, booleans as bits; count the bytes; say which rank did not answer."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from multistable.ops.bits import pack_bits, unpack_bits
 
@@ -33,7 +34,7 @@ class Exchange:
 
     def __init__(self, group: Any = None) -> None:
         """``group`` is a process group, a mesh of one dimension, such as ``mesh["sequence"]``, or None: all ranks."""
-        group = group.get_group() if isinstance(group, dist.DeviceMesh) else group
+        group = group.get_group() if isinstance(group, DeviceMesh) else group
         self.group: Any = dist.group.WORLD if group is None else group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.count = self.bytes_sent = 0
@@ -46,7 +47,7 @@ class Exchange:
         every = own.new_empty(self.size * len(own))
         with self._exchange(what, len(own)):
             _dist.all_gather_into_tensor(every, own, group=self.group)
-        chunks = every.view(self.size, -1).split([_bytes_of(x) for x in tensors], dim=1)
+        chunks = torch.split(every.view(self.size, -1), [_bytes_of(x) for x in tensors], dim=1)
         return [_from_bytes(chunk, x) for chunk, x in zip(chunks, tensors, strict=True)]
 
     def sum(self, what: str, x: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ class Exchange:
         return x
 
     @contextmanager
-    def _exchange(self, what: str, size: int) -> Iterator[None]:
+    def _exchange(self, what: str, size: int) -> Generator[None]:
         self.count += 1
         self.bytes_sent += size
         try:

@@ -240,14 +240,14 @@ class Linear(Piece):
         return states.to(self.dtype), end.to(self.dtype), torch.where(reset[..., None], 0.0, passes)
 
 
-def _powers(a: Tensor, T: Tensor, pairs: bool) -> Tensor:
-    """``a^T`` for ``a [N]`` and ``T [R]``: ``[R, N]``, in float64, because the error of a power is T times its base's."""
-    a, T = a.double()[None], T[:, None]
-    power = torch.ones_like(a).repeat(len(T), 1)
+def _powers(a: Tensor, steps: Tensor, pairs: bool) -> Tensor:
+    """``a^steps [R, N]`` for ``a [N]``, ``steps [R]``; in float64: a power has ``steps`` times its base's error."""
+    a, steps = a.double()[None], steps[:, None]
+    power = torch.ones_like(a).repeat(len(steps), 1)
     if pairs:
         power.chunk(2, dim=1)[1].zero_()
-    for bit in range(int(T.max()).bit_length()):
-        power = torch.where((T >> bit) & 1 == 1, multiply(power, a) if pairs else power * a, power)
+    for bit in range(int(steps.max()).bit_length()):
+        power = torch.where((steps >> bit) & 1 == 1, multiply(power, a) if pairs else power * a, power)
         a = multiply(a, a) if pairs else a * a
     return power
 

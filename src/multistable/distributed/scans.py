@@ -132,7 +132,7 @@ def map_adjoint(
     exchange: Exchange, words: Tensor, grad: Tensor, reset: Tensor | None, reverse: bool, backend: str
 ) -> tuple[Tensor, Tensor]:
     """The operator ``map_adjoint``: what a piece passes back is ``g_r + G_{r+1}[map_r]``, and zero after a reset."""
-    B, T, N, K = grad.shape
+    B, T, _, K = grad.shape
     dtype = wide(grad.dtype)
     alone = compute("map_adjoint", words, grad, reset, reverse, backend)[1].to(dtype)
     cut = torch.zeros(B, dtype=torch.bool, device=grad.device) if reset is None else reset.any(dim=1)

@@ -166,7 +166,9 @@ class Recurrent(nn.Module):
         if pieces.current() is None:
             return
         if not self.runs_pieces:
-            raise NotImplementedError(f"sequence_parallel does not support {type(self).__name__}: it runs whole sequences")
+            raise NotImplementedError(
+                f"sequence_parallel does not support {type(self).__name__}: it runs whole sequences"
+            )
         check_name(self.backend)
 
     def run_layers(self, x: Tensor, h0: list[Tensor | None], steps: Steps) -> tuple[Tensor, list[Tensor]]:

@@ -1,5 +1,7 @@
 """The base of layers made from a field: an input projection gives its drives, each unit has its own constants."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -69,7 +71,7 @@ class FieldLayer(Recurrent):
         if cut is None:
             return scan_padded(scan, b, h0, steps, reverse)
         start = b.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(b.dtype)
-        h, h_last = cut.in_turn(lambda b, h0: scan_valid(scan, b, h0, steps, reverse), b, start, reverse)
+        h, h_last = cut.in_turn(partial(scan_valid, scan, steps=steps, reverse=reverse), b, start, reverse)
         return h, steps.at_last_segment(h, h_last) if reverse and steps.reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:

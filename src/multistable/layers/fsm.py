@@ -223,7 +223,7 @@ class FSM(Recurrent):
         """
         flat = flat if self.batch_first else flat.transpose(0, 1)
         scores = self._by_unit(flat)
-        (B, T), N, K = flat.shape[:2], self.units, self.n_states
+        B, N, K = flat.shape[0], self.units, self.n_states
         start = None if h0 is None else torch.unflatten(h0[:, self.hidden_size :], -1, (N, K))
         s0 = torch.zeros(B, N, dtype=torch.uint8, device=flat.device) if start is None else _index(start)
         options: dict[str, Any] = {"reset": reset, "reverse": reverse, "backend": self.backend}

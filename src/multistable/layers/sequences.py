@@ -144,7 +144,7 @@ def at_steps(x: Tensor, index: Tensor, axis: int = 1) -> Tensor:
 def scan_padded(
     scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """States and last state ``[B, N]`` of a scan whose state padding would change, ``scan(b, h0, reset=, reverse=)``."""
+    """States and last state ``[B, N]`` of ``scan(b, h0, reset=, reverse=)``, whose state padding would change."""
     h, h_last = scan_valid(scan, b, h0, steps, reverse)
     return h, steps.at_last_segment(h, h_last) if reverse and steps.reset is not None else h_last
 

@@ -129,4 +129,4 @@ def _at_last_of_pieces(cut: pieces.Pieces, xs: list[Tensor], lengths: Tensor | N
         here = [at_steps(x, (count - 1).clamp(min=0)[:, None]).squeeze(1) for x in xs]
     joined = torch.cat(here, dim=-1)
     chosen = cut.choose(joined, (count > 0) | (cut.rank == 0), joined)
-    return list(chosen.split([x.shape[-1] for x in xs], dim=-1))
+    return list(torch.split(chosen, [x.shape[-1] for x in xs], dim=-1))

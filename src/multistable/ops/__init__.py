@@ -177,7 +177,8 @@ def map_adjoint(
     if backend == "reference":
         maps = in_range("maps", maps, maps.shape[3])[0]
         return reference.map_adjoint(maps, grad, reset=reset, reverse=reverse)
-    return call("map_adjoint", pack_maps(maps, backend), grad, reset, reverse, backend)
+    options: dict[str, Any] = {"reset": reset, "reverse": reverse, "backend": backend}
+    return map_credit(pack_maps(maps, backend), grad, pieces.current(), **options)
 
 
 def pack_maps(maps: Tensor, backend: str) -> Tensor:
@@ -203,9 +204,11 @@ def map_states(
 
 
 def map_credit(
-    words: Tensor, grad: Tensor, *, reset: Tensor | None, reverse: bool, backend: str
+    words: Tensor, grad: Tensor, cut: pieces.Pieces | None, *, reset: Tensor | None, reverse: bool, backend: str
 ) -> tuple[Tensor, Tensor]:
-    """:func:`map_adjoint` for a layer, from packed maps ``[B, T, N]``."""
+    """:func:`map_adjoint` for a layer, from packed maps ``[B, T, N]``, of the sequence of which ``cut`` has pieces."""
+    if cut is not None:
+        return cut.scan("map_adjoint", words, grad, reset, reverse, backend)
     if backend != "reference":
         return call("map_adjoint", words, grad, reset, reverse, backend)
     return reference.map_adjoint(unpack(words, grad.shape[3]).byte(), grad, reset=reset, reverse=reverse)
@@ -243,8 +246,7 @@ class _Path(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         words, reset = ctx.saved_tensors
-        with pieces.use(ctx.cut):
-            lam, start = map_credit(words, grads[0], reset=reset, reverse=ctx.reverse, backend=ctx.backend)
+        lam, start = map_credit(words, grads[0], ctx.cut, reset=reset, reverse=ctx.reverse, backend=ctx.backend)
         return lam, None, start if ctx.needs_input_grad[2] else None, None, None, None
 
 

@@ -53,8 +53,8 @@ _compute: dict[str, Compute] = {}
 """What computes each operator and each gradient."""
 _functions: dict[str, type[Function]] = {}
 """Each operator and each gradient as an autograd function."""
-_CUT = ("bmru_scan", "bmru_layer", "latch_scan", "linear_scan", "map_adjoint")
-"""What asks whether the sequence is cut. So does ``map_states``, for ``map_scan``."""
+_CUT = ("bmru_scan", "bmru_layer", "latch_scan", "linear_scan")
+"""The operators that ask whether the sequence is cut. For maps, the functions that call them ask."""
 
 
 def call(name: str, *args: Any) -> Any:

@@ -3,7 +3,7 @@
 :mod:`multistable.distributed` answers; nothing here imports it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -66,7 +66,7 @@ def current() -> Pieces | None:
 
 
 @contextmanager
-def use(pieces: Pieces | None) -> Iterator[None]:
+def use(pieces: Pieces | None) -> Generator[None]:
     _active.append(pieces)
     try:
         yield

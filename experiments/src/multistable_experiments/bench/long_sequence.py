@@ -34,7 +34,9 @@ def train_once(T: int, piece: int, width: int, device: str, dtype: torch.dtype) 
         return torch.randint(256, (1, min(piece, T - i * piece)), generator=generator, device=device)
 
     def step(count: int) -> float:
-        loss = streamed(rnn, lambda i: embedding(tokens(i)), count, lambda y, _: y.float().square().sum() / T, None, leaves)
+        loss = streamed(
+            rnn, lambda i: embedding(tokens(i)), count, lambda y, _: y.float().square().sum() / T, None, leaves
+        )
         optimizer.step()
         optimizer.zero_grad()
         return loss.loss.item()  # waits for the device
@@ -59,7 +61,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32", "float64"])
     given = parser.parse_args()
     for T in sorted(given.steps):
-        print(json.dumps(train_once(T, given.piece, given.width, given.device, getattr(torch, given.dtype))), flush=True)
+        print(
+            json.dumps(train_once(T, given.piece, given.width, given.device, getattr(torch, given.dtype))), flush=True
+        )
 
 
 def _power(text: str) -> int:

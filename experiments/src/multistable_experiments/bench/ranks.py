@@ -4,8 +4,8 @@ torchrun --standalone --nproc-per-node 2 -m multistable_experiments.bench.ranks 
 python -m multistable_experiments.bench.ranks --device cuda --dtype bfloat16 --steps 1048576
 
 Rank 0 prints one line of JSON, medians of milliseconds. The competitors take turns: the whole sequence on rank 0 while
-the others wait, the pieces on all ranks, and an exchange of the same bytes alone. With one process there is no exchange,
-and what is left of the difference are the summaries.
+the others wait, the pieces on all ranks, and an exchange of the same bytes alone. With one process there is no
+exchange, and what is left of the difference are the summaries.
 """
 
 import argparse

@@ -3,28 +3,22 @@
 Every rank computes the whole by itself and compares its piece. Whatever is wrong raises and ends the process.
 """
 
-import os
 import sys
-import warnings
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from multistable import (  # noqa: E402
+from multistable import (
     BMRU,
     BRC,
     FSM,
     LRU,
     ClockedRNN,
     Counter,
-    Hybrid,
     HysteresisMRU,
     MinGRU,
     ModelConfig,
@@ -34,24 +28,15 @@ from multistable import (  # noqa: E402
     dynamics,
     ops,
 )
-from multistable.distributed import sequence_parallel, sum_gradients  # noqa: E402
-from tests.tolerances import assert_close, assert_same_bits  # noqa: E402
+from multistable.distributed import sequence_parallel, sum_gradients
+from ranks import join
+from tolerances import assert_close, assert_same_bits
 
 B, T, D = 3, 40, 4
 CUTS = {2: [(0, 13, 40), (0, 0, 40), (0, 40, 40)], 4: [(0, 5, 5, 30, 40), (0, 10, 20, 30, 40), (0, 0, 1, 40, 40)]}
 RESET = torch.zeros(B, T, dtype=torch.bool)
 RESET[0, [5, 13]] = RESET[1, 30] = RESET[2, 0] = True  # at borders, and at the first step
 LENGTHS = torch.tensor([40, 12, 31])
-
-
-def join(folder: str, timeout: float = 120) -> tuple[int, int]:
-    """Start the process group; this rank and how many there are."""
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore")
-    where = {"init_method": f"file://{folder}/store", "rank": rank, "world_size": size}
-    dist.init_process_group("gloo", timeout=timedelta(seconds=timeout), **where)
-    return rank, size
 
 
 def part(x: Tensor | None, cuts: tuple[int, ...]) -> Tensor | None:
@@ -243,11 +228,8 @@ def check_checkpointing(cuts: tuple[int, ...]) -> None:
         assert torch.equal(a, b)
     with sequence_parallel():
         output = torch.utils.checkpoint.checkpoint(rnn, part(x, cuts), use_reentrant=False)[0]
-    try:
+    with pytest.raises(torch.utils.checkpoint.CheckpointError):  # and not recompute a piece as a whole sequence
         output.sum().backward()
-    except torch.utils.checkpoint.CheckpointError:
-        return
-    raise AssertionError("a block was recomputed as if its piece were a whole sequence")
 
 
 def check_compile(cuts: tuple[int, ...]) -> None:
@@ -264,13 +246,8 @@ def check_refusals(cuts: tuple[int, ...]) -> None:
     x = torch.randn(B, T, D)
     refused = (Stack("gru", D, 6), HysteresisMRU(D, 6, batch_first=True), BMRU(D, 6, backend="reference"))
     for rnn in refused:
-        with sequence_parallel():
-            try:
-                rnn(part(x, cuts))
-            except (NotImplementedError, ValueError) as error:
-                assert "sequence_parallel" in str(error)
-            else:
-                raise AssertionError(f"{type(rnn).__name__} did not refuse a piece")
+        with sequence_parallel(), pytest.raises((NotImplementedError, ValueError), match="sequence_parallel"):
+            rnn(part(x, cuts))
 
 
 def check_mesh() -> None:

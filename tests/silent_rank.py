@@ -4,15 +4,12 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from multistable import BMRU  # noqa: E402
-from multistable.distributed import ExchangeError, sequence_parallel  # noqa: E402
-from tests.distributed.ranks import join  # noqa: E402
+from multistable import BMRU
+from multistable.distributed import ExchangeError, sequence_parallel
+from ranks import join
 
 if __name__ == "__main__":
     folder, how = sys.argv[1:]
