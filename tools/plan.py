@@ -63,37 +63,31 @@ def gather_seconds(given: Assumptions, gpus: int, size: float) -> float:
     return (gpus - 1) * (latency + size / speed)
 
 
-def step_seconds(
-    kernels: Kernels, given: Assumptions, T: int, gpus: int, layers: int, N: int = 256
-) -> dict[str, float]:
-    """Seconds of one training step, and what they consist of."""
-    own = ceil(T / gpus)
-    scale = N / 256
-    compute = layers * own * kernels.layer * scale
-    kept = layers * own * N * 2 * 4  # input, projection (twice as wide) and states
-    pieces = ceil(kept / given.memory_bytes)
-    forward = kernels.layer - kernels.scan_backward  # an upper bound: projections forward are a third of all
-    again = 0.0 if pieces == 1 else layers * own * forward * scale / 2
-    search = (
-        0.0
-        if given.writes_in_window or gpus == 1
-        else layers * own * scale * (kernels.scan_forward + kernels.scan_backward)
-    )
-    exchange = 0.0
+def step_seconds(kernels: Kernels, given: Assumptions, T: int, gpus: int, layers: int) -> dict[str, float]:
+    """Seconds of one training step, and what they consist of. B = 1, N = 256, bfloat16."""
+    N, steps = 256, layers * ceil(T / gpus)
+    pieces = ceil(steps * 8 * N / given.memory_bytes)  # input, projection and states: 2, 4 and 2 bytes per unit
+    projections = kernels.layer - kernels.scan_forward - kernels.scan_backward  # one product forwards, two backwards
+    forward = projections / 3 + kernels.scan_forward
+    searched = gpus > 1 and not given.writes_in_window
+    parts = {
+        "compute": steps * kernels.layer,
+        "again": steps * forward if pieces > 1 else 0.0,  # streamed: every piece is computed a second time
+        "search": steps * (kernels.scan_forward + kernels.scan_backward) if searched else 0.0,
+        "exchange": 0.0,
+        "reduce": 2 * gather_seconds(given, gpus, 4 * layers * (2 * N * N + 3 * N) / gpus),  # gradients of parameters
+    }
     if gpus > 1:
-        forward_bytes, backward_bytes = 2 * N / 8, 4 * N
-        messages = gather_seconds(given, gpus, forward_bytes) + gather_seconds(given, gpus, backward_bytes)
-        exchange = pieces * layers * (messages + 2 * given.host_s)
-    weights = 4 * layers * (2 * N * N + 3 * N)
-    reduce = 2 * gather_seconds(given, gpus, weights / gpus)
-    return {"compute": compute, "again": again, "search": search, "exchange": exchange, "reduce": reduce}
+        messages = gather_seconds(given, gpus, 2 * N / 8) + gather_seconds(given, gpus, 4 * N)
+        parts["exchange"] = pieces * layers * (messages + 2 * given.host_s)
+    return parts
 
 
 def show(kernels: Kernels, given: Assumptions, layers: int) -> str:
     lines = ["Assumptions:", *(f"    {name} = {value:g}" for name, value in vars(given).items())]
     lines += ["Measured (bfloat16, N = 256, ns per timestep and layer):"]
     lines += [f"    {name} = {1e9 * value:.2f}" for name, value in vars(kernels).items()]
-    lines += ["", f"| T | {' | '.join(f'{gpus} GPUs' for gpus in GPUS)} |", "|---" * (1 + len(GPUS)) + "|"]
+    lines += ["", f"| T | {' | '.join(f'{gpus} GPU' for gpus in GPUS)} |", "|---" * (1 + len(GPUS)) + "|"]
     for exponent in range(20, 31, 2):
         alone = sum(step_seconds(kernels, given, 1 << exponent, 1, layers).values())
         cells: list[str] = []
