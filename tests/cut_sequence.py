@@ -30,7 +30,7 @@ from multistable import (
 )
 from multistable.distributed import sequence_parallel, sum_gradients
 from ranks import join
-from tolerances import assert_close, assert_same_bits
+from tolerances import RELATIVE, assert_close, assert_same_bits
 
 B, T, D = 3, 40, 4
 CUTS = {2: [(0, 13, 40), (0, 0, 40), (0, 40, 40)], 4: [(0, 5, 5, 30, 40), (0, 10, 20, 30, 40), (0, 0, 1, 40, 40)]}
@@ -97,6 +97,37 @@ def check_bits(cuts: tuple[int, ...]) -> None:
                 with sequence_parallel():
                     piece = scan(**{key: part(x, cuts) for key, x in inputs.items()})
                 assert_same_bits(piece, part(whole, cuts), f"{name} {dtype} {cuts}")
+
+
+def check_gradients(cuts: tuple[int, ...]) -> None:
+    """Of scans in float32 and bfloat16, by the table of tolerances."""
+    for dtype in (torch.float32, torch.bfloat16):
+        cand, beta, alpha, h0 = (x.nan_to_num() for x in candidates(dtype))
+        rate, weights = torch.sigmoid(beta), torch.randn(B, T, 7, generator=torch.Generator().manual_seed(3)).to(dtype)
+        scans = {
+            "bmru": (lambda h0, alpha, x, y, reset: ops.bmru_scan(x, y, alpha, h0, reset=reset), cand, beta),
+            "linear": (lambda h0, _, x, y, reset: ops.linear_scan(x, y, h0, reset=reset), rate, cand),
+            "constant": (lambda h0, a, _, y, reset: ops.linear_scan(a, y, h0, reset=reset), rate, cand),
+        }
+        for name, (scan, *inputs) in scans.items():
+            wholes = [x.clone().requires_grad_() for x in (h0, alpha / 2, *inputs)]
+            expected = scan(*wholes, RESET)
+            grads = torch.autograd.grad(expected, wholes, weights, allow_unused=True)
+            parts = [x.clone().requires_grad_() for x in (h0, alpha / 2, *(part(x, cuts) for x in inputs))]
+            with sequence_parallel():
+                states = scan(*parts, part(RESET, cuts))
+            found = torch.autograd.grad(states, parts, part(weights, cuts), allow_unused=True)
+            assert_close(states, part(expected, cuts), f"{name} {dtype} {cuts}")
+            for i, (a, b) in enumerate(zip(found, grads, strict=True)):
+                if b is None:
+                    continue
+                if i < 2:  # of the whole: the sum
+                    assert_close(total(a, b), b, f"gradient {i} of {name} {dtype} {cuts}")
+                else:
+                    bound = RELATIVE[dtype] * b.double().norm()
+                    assert (a.double() - part(b, cuts).double()).norm() <= bound, (
+                        f"gradient {i} of {name} {dtype} {cuts}"
+                    )
 
 
 def check_bytes(cuts: tuple[int, ...]) -> None:
@@ -278,6 +309,7 @@ if __name__ == "__main__":
     rank, size = join(sys.argv[1])
     for i, cuts in enumerate(CUTS[size]):
         check_bits(cuts)
+        check_gradients(cuts)
         check_bytes(cuts)
         check_layers(cuts, thorough=i == 0)
         check_models(cuts)
