@@ -13,6 +13,7 @@ import multistable
 from multistable import distributed, dynamics, export, layers, models, ops, streamed, surrogate
 
 HEAVY = (
+    "gymnasium",
     "huggingface_hub",
     "matplotlib",
     "multistable.distributed",
@@ -24,7 +25,11 @@ HEAVY = (
     "onnxscript",
     "pandas",
     "safetensors",
+    "sb3_contrib",
     "scipy",
+    "stable_baselines3",
+    "tensordict",
+    "torchrl",
     "triton",
 )
 PUBLIC = [multistable, distributed, dynamics, export, layers, models, ops, streamed, surrogate]

@@ -40,5 +40,5 @@ def test_command(tmp_path):
     assert done.output.startswith("parity-softmax-seed0: ")
     assert [path.name for path in tmp_path.glob("*.json")] == ["parity-softmax-seed0.json"]
     done = CliRunner().invoke(app, ["machines", "S5"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "machine must be one of parity" in done.output

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from multistable.layers.sequences import Steps, as_tensor, check_input, check_state
+from multistable.layers.sequences import Steps, as_tensor, check_input, check_state, lengths_of
 from multistable.ops import pieces
 from multistable.ops.checks import check_sizes
 from multistable.ops.dispatch import check_name
@@ -147,8 +147,17 @@ class Recurrent(nn.Module):
         *,
         reset: Tensor | None = None,
         lengths: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
-        """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``."""
+        """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``.
+
+        ``mask``, booleans in the layout of a batched input, is ``lengths`` in other words: with it TorchRL's
+        ``GRUModule`` marks the valid steps of right-padded sequences.
+        """
+        if mask is not None:
+            if lengths is not None or not isinstance(input, Tensor) or input.ndim != 3:
+                raise ValueError("mask goes with padded, batched input, and without lengths")
+            lengths = lengths_of(mask, input.shape[:2], self.batch_first)
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx, reset, lengths)
         check_input(self, "input", input)

@@ -10,7 +10,17 @@ from torch import Tensor, nn
 
 from multistable.ops import pieces
 
-__all__ = ["Segment", "Steps", "as_tensor", "at_steps", "check_input", "check_state", "scan_padded", "scan_valid"]
+__all__ = [
+    "Segment",
+    "Steps",
+    "as_tensor",
+    "at_steps",
+    "check_input",
+    "check_state",
+    "lengths_of",
+    "scan_padded",
+    "scan_valid",
+]
 
 
 class Segment(NamedTuple):
@@ -218,6 +228,22 @@ def as_tensor(name: str, x: object) -> Tensor:
         return torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} must be a tensor or nested lists, got {x!r}") from error
+
+
+def lengths_of(mask: object, shape: torch.Size, batch_first: bool) -> Tensor:
+    """Lengths ``[B]`` of right-padded sequences, given a boolean mask of their valid steps.
+
+    ``shape`` is that of the mask, [T, B] or [B, T]. On a GPU its values are not checked, as those of ``lengths``.
+    """
+    mask = as_tensor("mask", mask)
+    if mask.dtype != torch.bool or mask.shape != shape:
+        raise ValueError(f"mask must be boolean of shape {list(shape)}, got {mask.dtype} {list(mask.shape)}")
+    mask = mask if batch_first else mask.transpose(0, 1)
+    lengths = mask.sum(dim=1)
+    checked = mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    if checked and not torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]):
+        raise ValueError("mask must be True at the first steps of each sequence and False at all later ones")
+    return lengths
 
 
 def _check_lengths(lengths: object, B: int, T: int) -> Tensor:

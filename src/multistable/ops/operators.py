@@ -191,7 +191,7 @@ def raise_no_second_derivative(*_: Any) -> None:
 
 
 def _raise_no_forward_mode(*_: Any) -> None:
-    raise NotImplementedError("this scan has no forward-mode AD (jvp): use reverse mode, torch.func.vjp or jacrev")
+    raise NotImplementedError("this scan has no forward-mode AD (jvp): use backend='reference' or reverse mode, jacrev")
 
 
 def save_nothing(*_: Any) -> None:
