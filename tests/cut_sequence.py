@@ -28,7 +28,7 @@ from multistable import (
     dynamics,
     ops,
 )
-from multistable.distributed import sequence_parallel, sum_gradients
+from multistable.distributed import piece, sequence_parallel, sum_gradients
 from ranks import join
 from tolerances import RELATIVE, assert_close, assert_same_bits
 
@@ -95,8 +95,8 @@ def check_bits(cuts: tuple[int, ...]) -> None:
             for name, (scan, inputs) in scans(reset, dtype).items():
                 whole = scan(**inputs)
                 with sequence_parallel():
-                    piece = scan(**{key: part(x, cuts) for key, x in inputs.items()})
-                assert_same_bits(piece, part(whole, cuts), f"{name} {dtype} {cuts}")
+                    states = scan(**{key: part(x, cuts) for key, x in inputs.items()})
+                assert_same_bits(states, part(whole, cuts), f"{name} {dtype} {cuts}")
 
 
 def check_gradients(cuts: tuple[int, ...]) -> None:
@@ -183,11 +183,11 @@ def check_layer(name: str, make: Callable, cuts: tuple[int, ...], **given: Tenso
     loss = (expected * weights).sum() + (expected_n * weights_n).sum()
     to_whole, *others = torch.autograd.grad(loss, [whole, *leaves])
 
-    piece = part(x, cuts).clone().requires_grad_()
+    own = part(x, cuts).clone().requires_grad_()
     with sequence_parallel() as pieces:
-        output, h_n = run(piece, part(reset, cuts), lengths_of_part(lengths, cuts))
+        output, h_n = run(own, part(reset, cuts), lengths_of_part(lengths, cuts))
     loss = (output * part(weights, cuts)).sum() + (h_n * weights_n).sum() / pieces.size
-    to_piece, *found = torch.autograd.grad(loss, [piece, *leaves], allow_unused=True)
+    to_piece, *found = torch.autograd.grad(loss, [own, *leaves], allow_unused=True)
     where = f"{name} {cuts} {[key for key, x in given.items() if x is not None]}"
     assert_close(output, part(expected, cuts), f"output of {where}")
     assert_close(h_n, expected_n, f"h_n of {where}")
@@ -284,7 +284,7 @@ def check_refusals(cuts: tuple[int, ...]) -> None:
 def check_mesh() -> None:
     """DDP or FSDP2 over two halves of the batch, times a sequence over two ranks."""
     mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("batch", "sequence"))
-    batch, piece = (mesh[name].get_local_rank() for name in ("batch", "sequence"))
+    batch, place = (mesh[name].get_local_rank() for name in ("batch", "sequence"))
     for wrap in ("ddp", "fsdp"):
         torch.manual_seed(0)
         alone, model = (Stack("hybrid", D, 8, 2, batch_first=True).double() for _ in range(2))
@@ -296,7 +296,7 @@ def check_mesh() -> None:
             model = nn.parallel.DistributedDataParallel(model, process_group=mesh["batch"].get_group())
         else:
             torch.distributed.fsdp.fully_shard(model, mesh=mesh["batch"])
-        own = slice(2 * batch, 2 * batch + 2), [slice(0, 13), slice(13, T)][piece]
+        own = slice(2 * batch, 2 * batch + 2), [slice(0, 13), slice(13, T)][place]
         with sequence_parallel(mesh["sequence"]):
             (model(x[own])[0] * weights[own]).sum().backward()
         sum_gradients(model, mesh["sequence"])
@@ -308,6 +308,7 @@ def check_mesh() -> None:
 if __name__ == "__main__":
     rank, size = join(sys.argv[1])
     for i, cuts in enumerate(CUTS[size]):
+        piece._BLOCK = (3, 256, 1)[i]  # steps to search at first: less than a piece, more, and one by one
         check_bits(cuts)
         check_gradients(cuts)
         check_bytes(cuts)
