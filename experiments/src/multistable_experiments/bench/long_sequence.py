@@ -2,9 +2,9 @@
 
 python -m multistable_experiments.bench.long_sequence --device cuda --dtype bfloat16 --steps 2**30
 
-The input is regenerated per piece from an embedding: token ``(a i + b) mod 256`` at step i, drawn for every piece. The
-loss is the mean square of the outputs. Prints one line of JSON per length: the lengths given, shortest first. Memory is
-the peak of the device, or the resident set on a CPU.
+The input is an embedding of 256 tokens, drawn again for every piece from its own seed. The loss is the mean square of
+the outputs, summed over units. Prints one line of JSON per length, shortest first. Memory is the peak of the device, or
+the resident set on a CPU.
 """
 
 import argparse
