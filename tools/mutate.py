@@ -71,7 +71,9 @@ class Scratch:
         Neither bytecode nor compiled loops may be those of another mutation: Python writes none, and numba looks at the
         time and size of the source. ``CI`` makes hypothesis draw the same examples every time.
         """
-        paths, log, end = [str(self.tree / folder) for folder in SOURCES], self.folder / "log", time.monotonic() + limit
+        # The tree itself, too, as `python -m pytest` has it: spawned processes import tests from there.
+        paths = [str(self.tree / folder) for folder in (*SOURCES, ".")]
+        log, end = self.folder / "log", time.monotonic() + limit
         own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
         if (pid := os.fork()) == 0:
             code = 3  # pytest's own for an internal error
