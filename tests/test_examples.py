@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -147,6 +148,19 @@ def test_flip_flops_in_c_start_from_zero_and_write_at_equality():
         x = torch.tensor([[2.0, 2.0, 2.0], [0.0, -0.0, 0.0], [-0.5, -0.25, -1.0], [-0.25, -0.5, 1.0]])
         y, _, _ = example.run_c(example.to_c(model), x)
         torch.testing.assert_close(y, model(x[None])[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.extra
+def test_a_cut_sequence_gives_the_gradients_of_one_process(tmp_path):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    env = os.environ | {"PYTHONPATH": str(FOLDER.parent / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launcher, FOLDER / "cut_sequence.py"], capture_output=True, text=True, env=env, timeout=200, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    loss, gradients = re.findall(r"by (\S+) and (\S+)", done.stdout)[0]
+    assert float(loss) < 1e-6
+    assert float(gradients) < 1e-5
 
 
 @pytest.fixture(scope="module")

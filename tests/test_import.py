@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 import multistable
-from multistable import dynamics, export, layers, models, ops, surrogate
+from multistable import distributed, dynamics, export, layers, models, ops, streamed, surrogate
 
 HEAVY = (
     "gymnasium",
     "huggingface_hub",
     "matplotlib",
+    "multistable.distributed",
+    "multistable.streamed",
     "multistable_experiments",
     "numba",
     "onnx",
@@ -30,7 +32,7 @@ HEAVY = (
     "torchrl",
     "triton",
 )
-PUBLIC = [multistable, dynamics, export, layers, models, ops, surrogate]
+PUBLIC = [multistable, distributed, dynamics, export, layers, models, ops, streamed, surrogate]
 
 
 def loaded_by(code: str) -> list[str]:

@@ -262,7 +262,7 @@ class BMRU(Recurrent):
                 proj = torch.where(steps.valid, proj, neutral)
             scan: Any = bmru_layer_on_branch if restart else bmru_layer
             h, h_last = scan(proj, alpha, h0, backend=self.backend, **options)
-        return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
+        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.projection_of(layer)

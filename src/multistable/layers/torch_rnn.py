@@ -47,6 +47,8 @@ class GRU(Recurrent):
                 self.add_module(f"rnn_l{layer}{'_reverse' if reverse else ''}", rnn)
         self.reset_parameters()
 
+    runs_pieces = False
+
     def rnn(self, layer: int, reverse: bool = False) -> nn.RNNBase:
         """torch's module of one layer and direction."""
         return getattr(self, f"rnn_l{layer}{'_reverse' if reverse else ''}")
