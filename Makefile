@@ -5,6 +5,8 @@
 #   make test-gpu   the tests that need a GPU
 #   make check      lint, format, types, imports
 #   make mutants    break the code on purpose, 300 times: at least 97 % must make a test fail (an hour)
+#   make docs       the site, into build/site/index.html
+#   make explorer   the explorer alone, build/explorer.html: one page to feel a bistable unit
 #   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json
 
 PYTHON ?= python3
@@ -13,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
 KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/triton/test_*.py))
 
-.PHONY: demo test test-all test-gpu check mutants bench clean
+.PHONY: demo test test-all test-gpu check docs explorer mutants bench clean
 
 demo: .venv/experiments
 	$(BIN)/multistable demo
@@ -34,6 +36,9 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+explorer:
+	$(PYTHON) tools/explorer.py
 
 mutants: .venv/dev
 	$(BIN)/python tools/mutate.py
