@@ -37,6 +37,9 @@ check: .venv/dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
+docs: .venv/docs
+	$(BIN)/python tools/site.py
+
 explorer:
 	$(PYTHON) tools/explorer.py
 
@@ -60,3 +63,7 @@ clean:
 .venv/dev: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable '.[dev]' --editable './experiments[distributed,rl,search,slurm]'
 	touch $@ .venv/experiments
+
+.venv/docs: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[docs,cpu,onnx,rl]' --editable ./experiments onnxruntime
+	touch $@

@@ -1,4 +1,4 @@
-"""The pages of the demo and of the report in a real browser: nothing cut off, nothing on the console, light and dark."""
+"""The pages of demo and report in a real browser: nothing cut off, nothing on the console, light and dark."""
 
 from pathlib import Path
 

@@ -191,7 +191,7 @@ def test_text_is_readable_in_light_and_dark(browser, explorer):
         with open_page(browser, explorer, dark=dark) as page:
             colours = page.evaluate(
                 """() => Object.fromEntries(["page", "panel", "ink", "soft", "faint", "exact", "bmru", "lru"].map(
-                     (name) => [name, getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim()]))"""
+                     (name) => [name, getComputedStyle(document.body).getPropertyValue("--" + name).trim()]))"""
             )
         for name in ("ink", "soft", "faint", "exact", "bmru", "lru"):
             for ground in ("page", "panel"):
