@@ -8,14 +8,16 @@
 #   make docs       the site, into build/site/index.html
 #   make explorer   the explorer alone, build/explorer.html: one page to feel a bistable unit
 #   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json
+#   make bench-commits BASE=main    compare the speed of HEAD with that of another commit (asv); 20 % slower fails
 
 PYTHON ?= python3
+BASE ?= HEAD~1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
 KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/triton/test_*.py))
 
-.PHONY: demo test test-all test-gpu check docs explorer mutants bench clean
+.PHONY: demo test test-all test-gpu check docs explorer mutants bench bench-commits clean
 
 demo: .venv/experiments
 	$(BIN)/multistable demo
@@ -45,6 +47,10 @@ explorer:
 
 mutants: .venv/dev
 	$(BIN)/python tools/mutate.py
+
+bench-commits: .venv/experiments
+	$(PIP) --editable '.[track]'
+	$(BIN)/asv continuous --factor 1.2 --interleave-rounds $(BASE) HEAD
 
 bench: .venv/experiments
 	$(BIN)/multistable bench --device cpu

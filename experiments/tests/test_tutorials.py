@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tutorials"
 TOOL = runpy.run_path(str(ROOT / "tools" / "tutorials.py"))
 NEEDS = {"export": ("onnxruntime", "onnxscript")}
-SLOW = {"agents", "export", "own_field", "troubleshooting"}  # 4 to 7 s on one idle core
+SLOW = {"agents", "export", "from_gru", "own_field", "troubleshooting"}  # 3 to 7 s on one idle core
 SCRIPTS = [pytest.param(name, marks=[pytest.mark.extra] * (name in SLOW)) for name in TOOL["ORDER"]]
 
 
