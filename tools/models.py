@@ -4,8 +4,8 @@ python tools/models.py FOLDER RUN [RUN ...]    FOLDER/<name>/{README.md, config.
 python tools/models.py FOLDER --push OWNER     upload every model of FOLDER as OWNER/multistable-<name>, with HF_TOKEN
 
 RUN is the folder of a finished run, runs/<task>-<hash>, as `multistable train` and `multistable reproduce` leave it.
-The weights are those that were best on validation data. The model card has the run's numbers; where the run has a result in
-experiments/results, also what it measured beyond the trained length. RUN may also be a folder that
+The weights are those that were best on validation data. The model card has the run's numbers; where the run has a
+result in experiments/results, also what it measured beyond the trained length. RUN may also be a folder that
 `SequenceModel.save_pretrained` wrote, as the tutorial on your own data does; its card says how to load it.
 """
 

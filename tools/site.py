@@ -9,6 +9,7 @@ that shows the file.
 """
 
 import importlib
+import io
 import re
 import shutil
 import subprocess
@@ -81,9 +82,23 @@ def assemble() -> None:
     for name in sorted(linked):
         put(page_of(name), file_page(name))
     put("extra/explore.html", explorer.make())
+    put("figures/share-of-copy.svg", share_of_copy())
     for path in set(PAGES.rglob("*")) - written:
         if path.is_file():
             path.unlink()
+
+
+def share_of_copy() -> str:
+    """The picture of the kernels' speed, from the benchmark that is stored."""
+    import matplotlib
+
+    from multistable_experiments.bench.figure import draw_share_of_copy
+
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "share-of-copy"}):
+        figure = draw_share_of_copy(ROOT / "experiments" / "benchmarks" / "results" / "nvidia-h200.json")
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
 
 
 # Links
