@@ -21,7 +21,7 @@ class Threads:
 class Scans(Threads):
     """``bmru_scan`` and its backward."""
 
-    params = (BATCH, LONG)
+    params = ([BATCH, LONG],)
     param_names = ("shape",)
 
     def setup(self, shape: tuple[int, int, int]) -> None:
