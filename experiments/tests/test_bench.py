@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from multistable_experiments.bench import cpu, measure, report
+from multistable_experiments.bench.shapes import random_shapes, seed_of
 from sources import EXPERIMENTS
 
 
@@ -76,3 +77,21 @@ def test_results_are_written_where_the_tools_read_them(tmp_path: Path, monkeypat
     [row] = json.loads((tmp_path / "cpu.json").read_text())["rows"]
     published = json.loads((EXPERIMENTS / "benchmarks" / "results" / "cpu.json").read_text())["rows"][0]
     assert row.keys() == published.keys()
+
+
+def test_random_shapes_are_those_of_their_seed() -> None:
+    shapes = random_shapes(seed_of("908ba2a1ffff"))
+    assert shapes == random_shapes(0x908BA2A1)
+    assert shapes != random_shapes(1)
+    assert len(shapes) == 40
+    for (B, T, N), itemsize in shapes:
+        assert 1 <= B <= 1024
+        assert 64 <= T <= 1 << 20
+        assert 32 <= N <= 4096
+        assert 256e6 <= 3 * itemsize * B * T * N <= 4e9
+    widths = [N for (_, _, N), _ in shapes]
+    assert sum(N % 64 == 0 for N in widths) >= 20
+    assert sum(N % 8 == 0 for N in widths) >= 30
+    assert any(N % 8 for N in widths)
+    assert {itemsize for _, itemsize in shapes} == {2, 4}
+    assert sum(itemsize == 2 for _, itemsize in shapes) == 20

@@ -21,6 +21,6 @@ def cut(request, monkeypatch):
         monkeypatch.setattr(launch, "_MOST_WARPS", 2 if request.param == "strands" else 1)
         monkeypatch.setattr(launch, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
         for module in (latch, latch_grad, linear, linear_grad):
-            monkeypatch.setattr(module, "_TILINGS", ((0, 2, 1),))
+            monkeypatch.setattr(module, "_TILINGS", ((2, 1), (2, 1)))
     yield request.param
     launch.launch_config.cache_clear()

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from multistable.ops.numerics import wide
 from multistable.ops.triton import launch
-from multistable.ops.triton.launch import contiguous, launch_config, strided, strided_reset
+from multistable.ops.triton.launch import align, contiguous, launch_config, strided, strided_reset
 from multistable.ops.triton.primitives import (
+    jit_any_size,
     keep_bits,
     load,
     negative_mask,
@@ -26,7 +27,10 @@ from multistable.ops.triton.primitives import (
     select_bits,
     split_steps,
     store_numbers,
-    time_stride,
+    strand_pointer,
+    strand_steps,
+    stride_of,
+    tile_pointer,
     unpack,
     word_pointer,
     xor_sign,
@@ -34,7 +38,7 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["bmru_backward", "latch_backward"]
 
-_TILINGS = ((12, 8, 2), (6, 8, 3), (0, 8, 5))  # measured on one H200
+_TILINGS = ((8, 3), (8, 3))
 
 
 # --- device functions -------------------------------------------------------------------------------------------------
@@ -135,12 +139,99 @@ def _tile_gradients(
 
 
 @triton.jit
+def _walk(
+    p_g, p_x, p_y, p_h, p_dx, dx_t, p_dy, dy_t, reset, r_t, start, levels, carries, sums, t, end,
+    S: tl.constexpr, U: tl.constexpr, MASKED: tl.constexpr, BMRU: tl.constexpr, HALF: tl.constexpr,
+    ACC: tl.constexpr, slope: tl.constexpr,
+):  # fmt: skip
+    """Walk back over the tile of ``S * U`` steps from step t: store its gradients, and return what leaves it towards
+    the past, and the sums for alpha.
+
+    ``p_g``, ``p_x`` and ``p_y`` point to its steps [S, U, BN], ``p_dx`` and ``p_dy`` to the first one of each strand
+    [S, BN], ``p_h`` to the state before it; ``start`` is the state before step 0. MASKED: the tile may reach past the
+    end.
+    """
+    PER_WORD: tl.constexpr = 1 if HALF is None else 2
+    MASK: tl.constexpr = tl.int64 if ACC == tl.float64 else tl.int32
+    HELD: tl.constexpr = (0x40004000 if PER_WORD == 2 else 2.0) if BMRU else 0  # beta = 2 outside the tensor
+    o_s = strand_steps(t, S, U, True)
+    inside = (o_s + tl.arange(0, U)[None, :] < end)[:, :, None]
+    x_w = split_steps(load(p_x, inside, 0, MASKED), U)
+    y_w = split_steps(load(p_y, inside, HELD, MASKED), U)
+    if p_g is not None:
+        g_w = split_steps(load(p_g, inside, 0, MASKED), U)
+    h_w = tl.load(p_h, mask=(o_s > 0) & (o_s <= end), other=0)
+    if start is not None:
+        h_w = tl.where(o_s == 0, start, h_w)
+    resets = ()
+    if reset is not None:
+        for u in tl.static_range(U):
+            resets += (load(reset + (o_s + u).to(tl.int64) * r_t, o_s + u < end, 0, MASKED) != 0,)
+
+    by_x, by_y, carries_2, sums_2 = (), (), (), ()
+    for f in tl.static_range(PER_WORD):
+        xs, ys, gs = (), (), ()
+        for u in tl.static_range(U):
+            xs += (unpack(x_w[u], f, HALF, ACC),)
+            if BMRU:
+                ys += (unpack(y_w[u], f, HALF, ACC),)
+            else:
+                ys += (((y_w[u] >> 8 * f) & 1).to(MASK) - 1,)
+            if p_g is not None:
+                gs += (unpack(g_w[u], f, HALF, ACC),)
+            else:
+                gs += (tl.zeros(xs[0].shape, ACC),)
+        before = unpack(h_w, f, HALF, ACC)
+        by_xs, by_ys, carry, sum_alpha = _tile_gradients(
+            xs, ys, gs, resets, before, levels[f], carries[f], sums[f], S, U, BMRU, reset is not None, slope
+        )
+        by_x += (by_xs,)
+        by_y += (by_ys,)
+        carries_2 += (carry,)
+        sums_2 += (sum_alpha,)
+    for u in tl.static_range(U):
+        store_numbers(p_dx + u * dx_t, by_x, u, o_s + u < end, HALF, MASKED)
+        if p_dy is not None:
+            store_numbers(p_dy + u * dy_t, by_y, u, o_s + u < end, HALF, MASKED)
+    return carries_2, sums_2
+
+
+@triton.jit
+def _walk_tiles(
+    g, g_t, x, x_t, y, y_t, h, h_t, dx, dx_t, dy, dy_t, reset, r_t, start, levels, carries, sums, begin, tiles, end,
+    S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, MASKED: tl.constexpr, BMRU: tl.constexpr,
+    HALF: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
+):  # fmt: skip
+    """Walk over so many tiles from step ``begin``, the last one first. Tensors point to the columns of step 0."""
+    strands = strand_steps(begin + tiles * (S * U), S, U, True)
+    p_x, p_y = tile_pointer(x, x_t, strands, U), tile_pointer(y, y_t, strands, U)
+    p_h, p_dx = strand_pointer(h, h_t, strands - 1), strand_pointer(dx, dx_t, strands)
+    p_g, p_dy = None, None
+    if g is not None:
+        p_g = tile_pointer(g, g_t, strands, U)
+    if dy is not None:
+        p_dy = strand_pointer(dy, dy_t, strands)
+    for i in tl.range(tiles, num_stages=STAGES):
+        p_x -= S * U * x_t
+        p_y -= S * U * y_t
+        p_h -= S * U * h_t
+        p_dx -= S * U * dx_t
+        if g is not None:
+            p_g -= S * U * g_t
+        if dy is not None:
+            p_dy -= S * U * dy_t
+        carries, sums = _walk(
+            p_g, p_x, p_y, p_h, p_dx, dx_t, p_dy, dy_t, reset, r_t, start, levels, carries, sums,
+            begin + (tiles - 1 - i) * (S * U), end, S, U, MASKED, BMRU, HALF, ACC, slope,
+        )  # fmt: skip
+    return carries, sums
+
+
+@jit_any_size
 def _backward_kernel(
-    g, g_b, g_t, G_T: tl.constexpr, into, x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr,
-    alpha, h0, reset, r_b, r_t, h, h_b, h_t, H_T: tl.constexpr,
-    grad_x, dx_b, dx_t, DX_T: tl.constexpr, grad_y, dy_b, dy_t, DY_T: tl.constexpr, grad_alpha, grad_h0,
-    T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    g, g_b, g_t, into, x, x_b, x_t, y, y_b, y_t, alpha, h0, reset, r_b, r_t, h, h_b, h_t,
+    grad_x, dx_b, dx_t, grad_y, dy_b, dy_t, grad_alpha, grad_h0, T, N, C, L, blocks,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     BMRU: tl.constexpr, PER_WORD: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None.
@@ -150,128 +241,75 @@ def _backward_kernel(
     """
     DTYPE: tl.constexpr = h.dtype.element_ty
     HALF: tl.constexpr = DTYPE if PER_WORD == 2 else None
-    MASK: tl.constexpr = tl.int64 if ACC == tl.float64 else tl.int32
-    HELD: tl.constexpr = (0x40004000 if PER_WORD == 2 else 2.0) if BMRU else 0  # beta = 2 outside the tensor
-    g_t = time_stride(g_t, G_T)
-    x_t = time_stride(x_t, X_T)
-    y_t = time_stride(y_t, Y_T)
-    h_t = time_stride(h_t, H_T)
-    dx_t = time_stride(dx_t, DX_T)
-    dy_t = time_stride(dy_t, DY_T)
-    i_b, i_c, o_n = program_indices(blocks, C, BN)
-    m_n = o_n < N
-    o_s = S - 1 - tl.arange(0, S)  # the latest strand first: a scan that Triton reverses costs five times the shuffles
-    o_u = tl.arange(0, U)[None, :]
-    begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
-    tiles = tl.cdiv(end - begin, S * U)
-    first = (begin + (tiles - 1) * S * U + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
-    each = (first + o_u)[:, :, None]  # [S, U, 1]
-    p_x = word_pointer(x, PER_WORD) + i_b * x_b + each * x_t + o_n
-    p_y = word_pointer(y, PER_WORD) + i_b * y_b + each * y_t + o_n
-    p_h = word_pointer(h, PER_WORD) + i_b * h_b + (first - 1) * h_t + o_n
-    p_dx = word_pointer(grad_x, PER_WORD) + i_b * dx_b + first * dx_t + o_n
+    i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
+    x = word_pointer(x, PER_WORD) + i_b * stride_of(x_b, ROW) + o_n
+    y = word_pointer(y, PER_WORD) + i_b * stride_of(y_b, ROW) + o_n
+    h = word_pointer(h, PER_WORD) + i_b * stride_of(h_b, ROW) + o_n
+    dx = word_pointer(grad_x, PER_WORD) + i_b * stride_of(dx_b, ROW) + o_n
+    dy, start = None, None
     if g is not None:
-        p_g = word_pointer(g, PER_WORD) + i_b * g_b + each * g_t + o_n
+        g = word_pointer(g, PER_WORD) + i_b * stride_of(g_b, ROW) + o_n
     if grad_y is not None:
-        p_dy = word_pointer(grad_y, PER_WORD) + i_b * dy_b + first * dy_t + o_n
+        dy = word_pointer(grad_y, PER_WORD) + i_b * stride_of(dy_b, ROW) + o_n
+    if h0 is not None:
+        start = tl.load(word_pointer(h0, PER_WORD) + i_b * N + o_n)
+    if reset is not None:
+        reset += i_b * r_b
+    g_t, x_t, y_t, h_t = stride_of(g_t, ROW), stride_of(x_t, ROW), stride_of(y_t, ROW), stride_of(h_t, ROW)
+    dx_t, dy_t = stride_of(dx_t, ROW), stride_of(dy_t, ROW)
     p_wide = (i_b * C + i_c) * N * PER_WORD + o_n * PER_WORD
     levels, carries, sums = (), (), ()
     for f in tl.static_range(PER_WORD):
         level, carry = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
         if BMRU:
-            level = tl.load(alpha + o_n * PER_WORD + f, mask=m_n, other=0).to(DTYPE).to(ACC)
+            level = tl.load(alpha + o_n * PER_WORD + f).to(DTYPE).to(ACC)
         if into is not None:
-            carry = tl.load(into + p_wide + f, mask=m_n, other=0.0).to(ACC)
+            carry = tl.load(into + p_wide + f).to(ACC)
         levels += (level,)
         carries += (carry,)
         sums += (tl.zeros([S, BN], ACC),)
 
-    for i in tl.range(tiles, num_stages=STAGES):
-        t = begin + (tiles - 1 - i) * S * U
-        mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-        x_w = split_steps(load(p_x, mask, 0, EVEN), U)
-        y_w = split_steps(load(p_y, mask, HELD, EVEN), U)
-        if g is not None:
-            g_w = split_steps(load(p_g, mask, 0, EVEN), U)
-        o_first = (t + o_s * U)[:, None]
-        h_w = tl.load(p_h, mask=(o_first > 0) & (o_first <= end) & m_n, other=0)
-        if h0 is not None:
-            h_w = tl.where(o_first == 0, tl.load(word_pointer(h0, PER_WORD) + i_b * N + o_n, mask=m_n, other=0), h_w)
-        resets = ()
-        for u in tl.static_range(U):
-            if reset is not None:
-                o_t = t + o_s * U + u
-                p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
-                resets += (tl.load(p_r, mask=o_t < end, other=0)[:, None] != 0,)
-
-        by_x, by_y, carries_2, sums_2 = (), (), (), ()
-        for f in tl.static_range(PER_WORD):
-            xs, ys, gs = (), (), ()
-            for u in tl.static_range(U):
-                xs += (unpack(x_w[u], f, HALF, ACC),)
-                if BMRU:
-                    ys += (unpack(y_w[u], f, HALF, ACC),)
-                else:
-                    ys += (((y_w[u] >> 8 * f) & 1).to(MASK) - 1,)
-                if g is not None:
-                    gs += (unpack(g_w[u], f, HALF, ACC),)
-                else:
-                    gs += (tl.zeros([S, BN], ACC),)
-            before = unpack(h_w, f, HALF, ACC)
-            by_xs, by_ys, carry, sum_alpha = _tile_gradients(
-                xs, ys, gs, resets, before, levels[f], carries[f], sums[f], S, U, BMRU, reset is not None, slope
-            )
-            by_x += (by_xs,)
-            by_y += (by_ys,)
-            carries_2 += (carry,)
-            sums_2 += (sum_alpha,)
-        carries, sums = carries_2, sums_2
-
-        for u in tl.static_range(U):
-            mask = (t + o_s * U + u < end)[:, None] & m_n
-            store_numbers(p_dx + u * dx_t, by_x, u, mask, HALF, EVEN)
-            if grad_y is not None:
-                store_numbers(p_dy + u * dy_t, by_y, u, mask, HALF, EVEN)
-        p_x -= S * U * x_t
-        p_y -= S * U * y_t
-        p_h -= S * U * h_t
-        p_dx -= S * U * dx_t
-        if g is not None:
-            p_g -= S * U * g_t
-        if grad_y is not None:
-            p_dy -= S * U * dy_t
-
+    begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
+    tiles = (end - begin) // (S * U)
+    rest = begin + tiles * (S * U)  # the steps after the whole tiles come first, one of each strand at a time
+    carries, sums = _walk_tiles(
+        g, g_t, x, x_t, y, y_t, h, h_t, dx, dx_t, dy, dy_t, reset, r_t, start, levels, carries, sums,
+        rest, tl.cdiv(end - rest, S), end, S, 1, 2, True, BMRU, HALF, ACC, slope,
+    )  # fmt: skip
+    carries, sums = _walk_tiles(
+        g, g_t, x, x_t, y, y_t, h, h_t, dx, dx_t, dy, dy_t, reset, r_t, start, levels, carries, sums,
+        begin, tiles, end, S, U, STAGES, False, BMRU, HALF, ACC, slope,
+    )  # fmt: skip
     for f in tl.static_range(PER_WORD):
         if BMRU:
-            tl.store(grad_alpha + p_wide + f, tl.sum(sums[f], 0, keep_dims=True), mask=m_n)
+            tl.store(grad_alpha + p_wide + f, tl.sum(sums[f], 0, keep_dims=True))
         if i_c == 0:
-            tl.store(grad_h0 + (i_b * N + o_n) * PER_WORD + f, carries[f], mask=m_n)
+            tl.store(grad_h0 + (i_b * N + o_n) * PER_WORD + f, carries[f])
 
 
-@triton.jit
+@jit_any_size
 def _first_write_kernel(
-    g, g_b, g_t, G_T: tl.constexpr, x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, reset, r_b, r_t,
-    passed, total, T, N, C, L, blocks, BN: tl.constexpr, R: tl.constexpr, BMRU: tl.constexpr, ACC: tl.constexpr,
+    g, g_b, g_t, x, x_b, x_t, y, y_b, y_t, reset, r_b, r_t, passed, total, T, N, C, L, blocks,
+    BN: tl.constexpr, R: tl.constexpr, ROW: tl.constexpr, BMRU: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """What each chunk adds to the gradient of the state that entered it: the sum of ``g`` before its first write.
 
     ``passed [B, C, N]``: nothing in the chunk wrote, so gradients of later chunks pass, too. Reads forwards,
     R rows at a time, until all units have written.
     """
-    i_b, i_c, o_n = program_indices(blocks, C, BN)
-    m_n = o_n < N
+    i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
     o_r = tl.arange(0, R)
     begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
-    open_, sum_ = m_n.to(tl.int32), tl.zeros([1, BN], ACC)
-    g_t, x_t, y_t = time_stride(g_t, G_T), time_stride(x_t, X_T), time_stride(y_t, Y_T)
+    open_, sum_ = tl.full([1, BN], 1, tl.int32), tl.zeros([1, BN], ACC)
+    g_t, x_t, y_t = stride_of(g_t, ROW), stride_of(x_t, ROW), stride_of(y_t, ROW)
     t = begin
     missing = 1
     while missing > 0:
         o_t = (t + o_r).to(tl.int64)[:, None]
         m_t = t + o_r < end
-        mask = m_t[:, None] & m_n
-        p_x = x + i_b * x_b + o_t * x_t + o_n
-        p_y = y + i_b * y_b + o_t * y_t + o_n
+        mask = m_t[:, None]
+        p_x = x + i_b * stride_of(x_b, ROW) + o_t * x_t + o_n
+        p_y = y + i_b * stride_of(y_b, ROW) + o_t * y_t + o_n
         x_r = tl.load(p_x, mask=mask, other=0.0).to(ACC)
         y_r = tl.load(p_y, mask=mask, other=1.0 if BMRU else 0).to(ACC)  # masked lanes hold
         hold = tl.abs(x_r) < tl.abs(y_r) if BMRU else y_r == 0
@@ -280,30 +318,29 @@ def _first_write_kernel(
             hold = hold & ~mark
         at = tl.min(tl.where(hold, R, o_r[:, None]), 0, keep_dims=True)  # the first row that writes, [1, BN]
         if g is not None:
-            grad = tl.load(g + i_b * g_b + o_t * g_t + o_n, mask=mask, other=0.0).to(ACC)
+            grad = tl.load(g + i_b * stride_of(g_b, ROW) + o_t * g_t + o_n, mask=mask, other=0.0).to(ACC)
             sum_ += tl.sum(tl.where((o_r[:, None] < at) & (open_ != 0), grad, 0.0), 0, keep_dims=True)
         open_ = open_ & (at == R).to(tl.int32)
         t += R
         missing = tl.where(t < end, tl.sum(open_), 0)
     p = (i_b * C + i_c) * N + o_n
-    tl.store(passed + p, open_.to(tl.int8), mask=m_n)
-    tl.store(total + p, sum_, mask=m_n)
+    tl.store(passed + p, open_.to(tl.int8))
+    tl.store(total + p, sum_)
 
 
-@triton.jit
+@jit_any_size
 def _carry_kernel(passed, total, grad_last, into, N, C, BN: tl.constexpr, BC: tl.constexpr):
     """From what each chunk passes back to the gradient that reaches each chunk's last state, ``into [B, C, N]``."""
     i_b = tl.program_id(1).to(tl.int64)
-    o_n = (tl.program_id(0) * BN + tl.arange(0, BN))[None, :]
-    m_n = o_n < N
+    o_n = (tl.minimum(tl.program_id(0) * BN, N - BN) + tl.arange(0, BN))[None, :]
     o_j = tl.arange(0, BC)
     carry = tl.zeros([1, BN], into.dtype.element_ty)
     if grad_last is not None:
-        carry = tl.load(grad_last + i_b * N + o_n, mask=m_n, other=0.0).to(into.dtype.element_ty)
-    tl.store(into + (i_b * C + C - 1) * N + o_n, carry, mask=m_n)
+        carry = tl.load(grad_last + i_b * N + o_n).to(into.dtype.element_ty)
+    tl.store(into + (i_b * C + C - 1) * N + o_n, carry)
     for j in range(0, C - 1, BC):
         p = (i_b * C + C - 1 - j - o_j)[:, None] * N + o_n
-        mask = (j + o_j < C - 1)[:, None] & m_n
+        mask = (j + o_j < C - 1)[:, None]
         open_ = -tl.load(passed + p, mask=mask, other=1).to(
             tl.int64 if into.dtype.element_ty == tl.float64 else tl.int32
         )
@@ -376,19 +413,20 @@ def _backward(
     if config.C > 1:
         passed, total = h.new_empty(B, config.C, N, dtype=torch.int8), h.new_empty(B, config.C, N, dtype=dtype)
         blocks = -(-N // config.BN)
+        ROW, (g_, x_, y_) = align(N, strided(grad_h, reverse), strided(x, reverse), strided(y, reverse))
         _first_write_kernel[(B * config.C * blocks,)](
-            *strided(grad_h, reverse), *strided(x, reverse), *strided(y, reverse), *resets, passed, total,
-            T, N, config.C, config.L, blocks, BN=config.BN, R=32, num_warps=config.warps, **constants,
+            *g_, *x_, *y_, *resets, passed, total, T, N, config.C, config.L, blocks,
+            BN=config.BN, R=32, ROW=ROW, num_warps=config.warps, **constants,
         )  # fmt: skip
         last, into = into, torch.empty_like(total)
         _carry_kernel[(blocks, B)](passed, total, last, into, N, config.C, BN=config.BN, BC=32, num_warps=1)
     grad_alpha = h.new_empty(B * config.C if alpha is not None else 0, N, dtype=dtype)
     grad_h0 = h.new_empty(B, N, dtype=h.dtype if h0 is None else dtype)
     steps = partial(strided, reverse=reverse, per_word=per_word)
-    inputs = *steps(x), *steps(y), alpha, h0, *resets, *steps(h)
-    outputs = *steps(grad_x), *steps(grad_y), grad_alpha, grad_h0
+    ROW, (g_, x_, y_, h_, dx, dy) = align(W, *map(steps, (grad_h, x, y, h, grad_x, grad_y)))
     _backward_kernel[(config.programs,)](
-        *steps(grad_h), into, *inputs, *outputs, T, W, config.C, config.L, config.column_blocks,
-        PER_WORD=per_word, slope=slope, **config.kernel_options, **constants,
+        *g_, into, *x_, *y_, alpha, h0, *resets, *h_, *dx, *dy, grad_alpha, grad_h0,
+        T, W, config.C, config.L, config.column_blocks,
+        ROW=ROW, PER_WORD=per_word, slope=slope, **config.kernel_options, **constants,
     )  # fmt: skip
     return grad_alpha, grad_h0

@@ -10,6 +10,7 @@ __all__ = [
     "LaunchConfig",
     "Strided",
     "Tilings",
+    "align",
     "can_pack",
     "contiguous",
     "contiguous_alpha",
@@ -22,11 +23,13 @@ __all__ = [
 _LANES = 32  # threads of a warp, each with one column of words
 _MOST_WARPS = 8  # of a program: more strands cost more to combine
 _FEWEST = 3  # warps per multiprocessor below which strands are worth their cost
+_PROGRAMS = 2  # per multiprocessor, for which sequences are cut into chunks
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
+_ALIGNED = 4  # words of 16 bytes, the most that a thread copies at once
 
-Tilings = tuple[tuple[int, int, int], ...]
-"""How to walk over time: (fewest warps per multiprocessor, U steps of each strand at once, stages: tiles on the way to
-shared memory while one is computed, plus one). The fewer warps there are, the more each has to fetch."""
+Tilings = tuple[tuple[int, int], tuple[int, int]]
+"""How to walk over time, for a warp that walks alone and for several that share columns: U steps of each strand at
+once, and stages: tiles on the way to shared memory while one is computed, plus one. Every pair is compiled anew."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,10 @@ class LaunchConfig:
     column_blocks: int
     """Blocks of ``BN`` columns."""
     programs: int
-    even: bool
-    """Whether tiles and blocks fill all of time and all columns, so that no access needs a mask."""
 
     @property
-    def kernel_options(self) -> dict[str, int | bool]:
-        sizes = {"BN": self.BN, "S": self.S, "U": self.U, "EVEN": self.even, "STAGES": self.stages}
-        return sizes | {"num_warps": self.warps}
+    def kernel_options(self) -> dict[str, int]:
+        return {"BN": self.BN, "S": self.S, "U": self.U, "STAGES": self.stages, "num_warps": self.warps}
 
 
 @cache
@@ -59,24 +59,21 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
     """Cut ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If there are too few
-    columns to fill the GPU, several warps walk over neighbouring strands; if that is not enough, sequences are cut into
-    chunks.
+    columns to fill the GPU, several warps walk over neighbouring strands, and if there are fewer programs than
+    multiprocessors, sequences are cut into chunks.
     """
-    BN = min(_LANES, 1 << (N - 1).bit_length())
+    BN = min(_LANES, 1 << (N.bit_length() - 1))
     blocks = _ceil(N, BN)
-    alone = B * blocks / _multiprocessors(device)  # warps per multiprocessor if each walks alone
-    C = max(1, min(round(8 / alone), T // _SHORTEST)) if alone * _MOST_WARPS < _FEWEST else 1
-    warps = 1
-    while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
-        warps *= 2
-    U, stages = next((U, stages) for least, U, stages in tilings if alone * C * warps >= least)
+    processors = _multiprocessors(device)
+    C = 1 if B * blocks >= processors else max(1, min(_ceil(_PROGRAMS * processors, B * blocks), T // _SHORTEST))
+    warps = 1 if B * blocks * C >= _FEWEST * processors else _MOST_WARPS
+    U, stages = tilings[warps > 1]
     while stages > 1 and _LANES * warps * U * loads * stages > _shared_memory(device):
         U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     S = _LANES * warps // BN
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
-    even = T % (S * U) == 0 and N % BN == 0
-    return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks, even=even)
+    return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks)
 
 
 def _ceil(a: int, b: int) -> int:
@@ -99,22 +96,25 @@ def _shared_memory(device: torch.device) -> int:
     return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 1 << 16) * 7 // 8
 
 
-Strided = tuple[Tensor | None, int, int, int | None]
-"""A tensor as kernel arguments: its first row in the order of the scan; the strides of batch and time in words; the
-latter again if it may be compiled in, which saves the kernels a fifth of their instructions."""
+Strided = tuple[Tensor | None, int, int]
+"""A tensor as kernel arguments: its first row in the order of the scan; the strides of batch and time."""
 
 
 def strided(x: Tensor | None, reverse: bool, per_word: int = 1) -> Strided:
-    """``x [B, T, N]`` with contiguous columns, or None; reading backwards is a negative stride."""
+    """``x [B, T, N]`` with contiguous columns, or None, with strides in words; reading backwards is a negative one."""
     if x is None:
-        return None, 0, 0, None
+        return None, 0, 0
     x = contiguous_columns(x)
     b, t, _ = x.stride()
-    fixed = t <= 2 * x.shape[2]  # not in time-major order, where it changes with the batch
     b, t = b // per_word, t // per_word
-    if reverse:
-        x, t = x[:, -1], -t
-    return x, b, t, t if fixed else None
+    return (x[:, -1], b, -t) if reverse else (x, b, t)
+
+
+def align(N: int, *tensors: Strided) -> tuple[int, list[Strided]]:
+    """ROW, and the tensors with strides in units of ROW words: 4 if all rows are aligned to as many, otherwise 1."""
+    aligned = all(n % _ALIGNED == 0 for n in (N, *(n for _, b, t in tensors for n in (b, t))))
+    ROW = _ALIGNED if aligned else 1
+    return ROW, [(x, b // ROW, t // ROW) for x, b, t in tensors]
 
 
 def strided_reset(reset: Tensor | None, reverse: bool) -> tuple[Tensor | None, int, int]:
