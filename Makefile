@@ -4,6 +4,7 @@
 #   make test-all   the same, and those that need large optional dependencies (ONNX Runtime, accelerate) or take long
 #   make test-gpu   the tests that need a GPU
 #   make check      lint, format, types, imports
+#   make mutants    break the code on purpose, 300 times, and see whether the tests notice (an hour)
 #   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
 KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/triton/test_*.py))
 
-.PHONY: demo test test-all test-gpu check bench clean
+.PHONY: demo test test-all test-gpu check mutants bench clean
 
 demo: .venv/experiments
 	$(BIN)/multistable demo
@@ -33,6 +34,9 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+mutants: .venv/dev
+	$(BIN)/python tools/mutate.py
 
 bench: .venv/experiments
 	$(BIN)/multistable bench --device cpu

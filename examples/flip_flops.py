@@ -67,7 +67,7 @@ int64_t bytes_of_state(void) {{ return sizeof(State); }}
 class FlipFlops(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.rnn = BMRU(BITS, UNITS, batch_first=True, beta_bias=1.0)
+        self.rnn = BMRU(BITS, UNITS, batch_first=True, beta_bias=1.0, thresholds="paper")
         self.out = nn.Linear(UNITS, BITS)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,4 +9,5 @@ NAMES = (
     "clocked:nbrc:2",
     "clocked:linear:2",
     "mru:simplified_brc",
+    "fsm:3",
 )

@@ -1,5 +1,7 @@
 """The programs in examples/ do what their docstrings say."""
 
+import dataclasses
+import importlib
 import importlib.util
 import shutil
 from pathlib import Path
@@ -20,6 +22,21 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("name", ["characters", "forecast", "keywords"])
+def test_clients_train_every_model(name, monkeypatch, capsys):
+    """A few steps of small models: every line of the table is there, with about as many parameters."""
+    monkeypatch.syspath_prepend(FOLDER / "clients")
+    compare = importlib.import_module("compare")
+    task = dataclasses.replace(load(f"clients/{name}").TASK, steps=2)
+    monkeypatch.setattr(compare, "SEEDS", (0,))
+    lines = compare.compare(task, "quality", width=16).splitlines()[2:]
+    assert len(lines) == len(compare.KINDS)
+    assert "\n".join(lines) in capsys.readouterr().out
+    sizes = [int(line.split("|")[2].replace(",", "")) for line in lines]
+    assert max(sizes) <= 1.4 * min(sizes)  # widths are multiples of 4
+
+
+@pytest.mark.extra
 def test_three_states_are_held():
     """With half the training and a tenth of the steps of the example, which takes half a minute itself."""
     example = load("three_states")

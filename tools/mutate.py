@@ -8,10 +8,11 @@ The list is a JSON file of mutations::
      "old": "distance < width", "new": "distance <= width",
      "tests": ["tests/ops/test_scan_exactness.py"], "env": {}}
 
-``old`` must occur in the file exactly once. The tree is copied to a temporary folder; there each mutation is applied,
-``pytest -x`` runs its ``tests`` with ``env`` added to the environment, and the file is put back. A mutation is killed
-if a test fails, if the tests cannot be collected, or if they take longer than five minutes. In the end the tests that
-killed run once without any mutation: one that fails anyway proves nothing.
+A mutation that changes nothing a test could see has a field ``"equivalent"``, which says why. ``old`` must occur in the
+file exactly once. The tree is copied to a temporary folder; there each mutation is applied, ``pytest -x`` runs its
+``tests`` with ``env`` added to the environment, and the file is put back. A mutation is killed if a test fails or if
+they take longer than five minutes; if they cannot be collected, the run stops. In the end the tests that killed run
+once without any mutation: one that fails anyway proves nothing.
 
 What came out is kept in a JSON file beside the list (or ``--out``) and not computed again, unless the mutation has
 changed since. With ``--full`` those that survived their own tests have to survive the whole suite, too.
@@ -19,25 +20,29 @@ changed since. With ``--full`` those that survived their own tests have to survi
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("src", "experiments/src")
 LEFT_OUT = shutil.ignore_patterns(".venv", "__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", "runs")
-PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider"]
+LOADED = ("torch", "numba")
+"""Imported once, before the tests' processes are forked: importing takes more time than most tests."""
 WHOLE_SUITE = ["--numprocesses", "2", "--dist", "loadfile"]
 OWN_SECONDS, WHOLE_SECONDS = 300, 3600
-WORDS = {0: "survived", 1: "killed", 2: "killed", 4: "killed", None: "timeout"}  # by pytest's exit code
+WORDS = {0: "survived", 1: "killed", None: "timeout"}  # by pytest's exit code; any other one stops the run
 
 Mutation = dict[str, Any]
 Outcome = dict[str, Any]
@@ -47,8 +52,11 @@ class Scratch:
     """A copy of the tree in which to break things."""
 
     def __init__(self, folder: Path, source: Path) -> None:
-        self.source, self.tree, self.numba = source, folder / "tree", folder / "numba"
+        self.source, self.folder, self.tree = source, folder, folder / "tree"
         shutil.copytree(source, self.tree, ignore=LEFT_OUT, symlinks=True)
+        os.environ["NUMBA_CACHE_DIR"] = str(folder / "numba")
+        for name in LOADED:
+            importlib.import_module(name)
 
     def test(self, tests: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
         """pytest's exit code, None if it was stopped, and what it printed.
@@ -56,21 +64,29 @@ class Scratch:
         Neither bytecode nor compiled loops may be those of another mutation: Python writes none, and numba looks at the
         time and size of the source. ``CI`` makes hypothesis draw the same examples every time.
         """
-        own = {"PYTHONPATH": os.pathsep.join(str(self.tree / folder) for folder in SOURCES)}
-        own |= {"PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": str(self.numba), "CI": "1"}
-        process = subprocess.Popen(
-            [*PYTEST, *tests], cwd=self.tree, env=os.environ | own | env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=limit)
-            return process.returncode, output
-        except subprocess.TimeoutExpired:
+        paths, log, end = [str(self.tree / folder) for folder in SOURCES], self.folder / "log", time.monotonic() + limit
+        own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
+        if (pid := os.fork()) == 0:
+            code = 3  # pytest's own for an internal error
+            try:
+                os.setsid()  # so that it can be stopped with all that it started
+                with log.open("wb") as file:
+                    os.dup2(file.fileno(), 1)
+                    os.dup2(file.fileno(), 2)
+                os.chdir(self.tree)
+                os.environ |= own | env
+                sys.path[:0], sys.dont_write_bytecode = paths, True
+                code = int(pytest.main([*PYTEST, *tests]))
+                sys.stdout.flush()
+            finally:
+                os._exit(code)
+        while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+            time.sleep(0.05)
+        if ended[0] == 0:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
             return None, ""
-        finally:
-            if process.poll() is None:  # it, and all that it started
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+        return os.waitstatus_to_exitcode(ended[1]), log.read_text(errors="replace")
 
     def test_mutated(self, mutation: Mutation, tests: list[str], limit: float) -> Outcome:
         """What these tests say of one mutation."""
@@ -96,7 +112,8 @@ def mutated(path: Path, mutation: Mutation) -> str:
 
 
 def digest(mutation: Mutation) -> str:
-    """Twelve digits that change with the mutation."""
+    """Twelve digits that change with the mutation, but not with its explanation."""
+    mutation = {key: value for key, value in mutation.items() if key != "equivalent"}
     return hashlib.sha256(json.dumps(mutation, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -106,17 +123,13 @@ def final(outcome: Outcome) -> Outcome:
 
 
 def check_killers(scratch: Scratch, mutations: list[Mutation], outcomes: dict[str, Outcome]) -> None:
-    """The tests that killed must pass where nothing is broken. Those of one environment run together.
-
-    A file that killed because it could not be collected must be collected.
-    """
-    groups: dict[tuple[str, str], set[str]] = {}
+    """The tests that killed must pass where nothing is broken. Those of one environment run together."""
+    groups: dict[str, set[str]] = {}
     for mutation in mutations:
         if by := final(outcomes[mutation["id"]])["by"]:
-            how = "--maxfail=0" if "::" in by else "--collect-only"
-            groups.setdefault((json.dumps(mutation.get("env", {})), how), set()).add(by)
-    for (env, how), tests in groups.items():
-        code, output = scratch.test([how, *sorted(tests)], json.loads(env), WHOLE_SECONDS)
+            groups.setdefault(json.dumps(mutation.get("env", {})), set()).add(by)
+    for env, tests in groups.items():
+        code, output = scratch.test(["--maxfail=0", *sorted(tests)], json.loads(env), WHOLE_SECONDS)
         if code != 0:
             sys.exit(f"tests that killed fail without any mutation, too:\n{output[-3000:]}")
 
@@ -149,8 +162,12 @@ def main() -> None:
         check_killers(scratch, mutations, outcomes)
     found = {mutation["id"]: final(outcomes[mutation["id"]]) for mutation in mutations}
     survivors = [name for name, outcome in found.items() if outcome["outcome"] == "survived"]
+    explained = {mutation["id"] for mutation in mutations if "equivalent" in mutation}
     seconds = sum(outcomes[name]["seconds"] for name in found)
-    print(f"{len(found) - len(survivors)} of {len(found)} killed, {seconds:.0f} s; survived: {', '.join(survivors)}")
+    print(f"{len(found) - len(survivors)} of {len(found)} killed, {seconds:.0f} s")
+    for title, names in (("equivalent", explained & {*survivors}), ("survived", {*survivors} - explained)):
+        print(f"{title}: {', '.join(sorted(names)) or 'none'}")
+    raise SystemExit(bool({*survivors} - explained))
 
 
 if __name__ == "__main__":

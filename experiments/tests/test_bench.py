@@ -38,6 +38,7 @@ def test_ratio_and_goal(kind: str, goal: float | None, ratio: float, reached: bo
     assert row.reached is reached
 
 
+@pytest.mark.extra
 def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results" / "cpu.json"
     console = Console(record=True, width=200)

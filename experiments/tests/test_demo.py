@@ -130,6 +130,19 @@ def test_page_shows_four_pictures_with_text_and_the_facts(demo_output: tuple[Pat
     assert len(list((folder / "runs").iterdir())) == 3
 
 
+def test_page_escapes_what_a_result_file_says(tmp_path: Path) -> None:
+    """Runs in the folder of a demo may come from somebody else."""
+    bits = {name: hold_bit.learn(name, 0, 2, (10, 20)) for name in hold_bit.UNITS}
+    copies = {name: copy_first.learn(name, 0, TINY.copy, tmp_path, (5, 9), 2) for name in copy_first.CELLS}
+    for outcome in copies.values():
+        outcome.result["machine"]["commit"] = "<script>alert(1)</script>"
+        outcome.result["metrics"]["best"]["epoch"] = "<b>1</b>"
+    page = demo.page.make(bits, copies, 1.0, seed=0, bit_steps=2, copy_samples=2)
+    assert "&lt;script&gt;alert(1)" in page
+    assert_self_contained(page)
+    assert "<b>1</b>" not in page
+
+
 def test_a_second_call_does_not_train_copy_first_again(demo_output: tuple[Path, str, str]) -> None:
     folder, printed, page = demo_output
     results = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}

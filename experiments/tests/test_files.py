@@ -58,6 +58,25 @@ def test_an_impossible_file_is_rejected_before_any_work(tmp_path: Path) -> None:
         check_writable("--out", tmp_path / "file" / "page.html")
 
 
+def test_two_processes_check_one_file(tmp_path: Path) -> None:
+    """With one name for the temporary file, 42 of 4,000 checks failed."""
+    code = (
+        "import sys; from pathlib import Path; from multistable_experiments.files import check_writable\n"
+        "for _ in range(2000): check_writable('--out', Path(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "page.html")]
+    checkers = [subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [checker.communicate()[1] for checker in checkers] == ["", ""]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_and_a_device_can_be_written(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        check_writable("--out", path)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_lock_holds_until_it_is_released(tmp_path: Path) -> None:
     with locked(tmp_path) as first, locked(tmp_path) as second:
         assert (first, second) == (True, False)

@@ -1,20 +1,37 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
-from multistable import dynamics, ops, surrogate
-from multistable.layers import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
+from multistable import dynamics, export, machines, ops, surrogate
+from multistable.layers import (
+    BMRU,
+    BRC,
+    FSM,
+    LRU,
+    MRU,
+    NBRC,
+    BMRUCell,
+    ClockedRNN,
+    Counter,
+    Hybrid,
+    HysteresisMRU,
+    LikeLSTM,
+    MinGRU,
+)
 from multistable.layers.gates import GateStatistics, gate_statistics
-from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, build_model
+from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, Stack, build_model
 
 __all__ = [
     "BMRU",
     "BMRUCell",
     "BRC",
     "ClockedRNN",
+    "Counter",
+    "FSM",
     "GateStatistics",
     "Hybrid",
     "HysteresisMRU",
     "LRU",
     "LRUConfig",
+    "LikeLSTM",
     "MRU",
     "MinGRU",
     "ModelConfig",
@@ -22,10 +39,14 @@ __all__ = [
     "NBRC",
     "PositionConfig",
     "SequenceModel",
+    "Stack",
     "build_model",
     "dynamics",
+    "export",
     "gate_statistics",
+    "machines",
     "ops",
     "surrogate",
 ]
+export.register()
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Step functions with a surrogate derivative: the two nonlinearities of the BMRU.
+"""Step functions with a surrogate derivative: the two nonlinearities of the BMRU, and the largest of several scores.
 
 Forward, a step; backward, the derivative of a smooth function of the same shape (eq. ``surrogate`` and
 ``surr_func`` of the paper)::
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = ["adapt", "derivative", "heaviside", "primitive", "sign"]
+__all__ = ["adapt", "derivative", "heaviside", "largest", "primitive", "sign"]
 
 
 def derivative(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
@@ -41,6 +41,22 @@ def heaviside(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
 def sign(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
     """``S(x)``: +1 where ``x >= 0``, -1 elsewhere, in the dtype of ``x``; backward twice :func:`derivative`."""
     return _Step.apply(x, -1.0, alpha_surr)
+
+
+def largest(x: Tensor, alpha_surr: float | None = 1.0) -> Tensor:
+    """One-hot vectors ``[..., M]`` of the largest of M scores, the first of equal ones; NaN where a score is NaN.
+
+    Backward, with ``g`` the gradient of the one-hot vector and ``i`` the largest: each comparison ``x_i >= x_j`` is a
+    :func:`heaviside` that decides between ``g_i`` and ``g_j``,
+
+        dx_j = (g_j - g_i) / (1 + (alpha_surr pi (x_i - x_j))^2),    dx_i = -sum_j dx_j
+
+    or, with ``alpha_surr=None``, the vector has the derivative of a softmax, ``dx = p (g - <p, g>)``.
+
+    >>> largest(torch.tensor([0.5, 2.0, -1.0]))
+    tensor([0., 1., 0.])
+    """
+    return _Largest.apply(x, alpha_surr)
 
 
 def adapt(spike: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -86,3 +102,30 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
         return grads[0] * (1.0 - ctx.low) * derivative(x, ctx.alpha_surr), None, None
+
+
+class _Largest(torch.autograd.Function):
+    """See :func:`largest`."""
+
+    apply: ClassVar[Callable[..., Tensor]]
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, alpha_surr: float | None) -> Tensor:
+        first = x.argmax(-1, keepdim=True) == torch.arange(x.shape[-1], device=x.device)
+        return torch.where(x.isnan().any(-1, keepdim=True), math.nan, first.to(x.dtype)).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float | None], output: Tensor) -> None:
+        x, ctx.alpha_surr = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (x,), (g,) = ctx.saved_tensors, grads
+        if ctx.alpha_surr is None:
+            p = torch.softmax(x, -1)
+            return p * (g - (p * g).sum(-1, keepdim=True)), None
+        index = x.argmax(-1, keepdim=True)
+        dx = (g - g.gather(-1, index)) * derivative(x.gather(-1, index) - x, ctx.alpha_surr)
+        return dx.scatter_add(-1, index, -dx.sum(-1, keepdim=True)), None

@@ -8,38 +8,9 @@ import pytest
 import torch
 
 from multistable.dynamics import Field, brc, equilibria, simplified_brc
-from multistable.dynamics.branches import associative_scan, branch_scan, compose, prepend
+from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.hysteresis import folds, hysteresis_scan
 from multistable.surrogate import derivative
-
-
-@pytest.mark.parametrize("T", [1, 2, 3, 7, 16, 33])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_associative_scan_equals_a_loop(T, reverse):
-    torch.manual_seed(0)
-    maps = torch.randint(4, (2, T, 3, 4))
-    (scanned,) = associative_scan(lambda first, then: (compose(first[0], then[0]),), (maps,), reverse=reverse)
-    order = range(T - 1, -1, -1) if reverse else range(T)
-    total = torch.arange(4).expand(2, 3, 4)
-    for t in order:
-        total = maps[:, t].gather(-1, total)
-        assert torch.equal(scanned[:, t], total)
-
-
-@pytest.mark.parametrize("T", [1, 2, 7, 33])
-def test_credit_scan_equals_a_loop(T):
-    """credit_t[k] = vector_t[k] + credit_{t+1}[map_t[k]], from the end."""
-    maps, vectors = torch.randint(4, (2, T, 3, 4)), torch.randint(100, (2, T, 3, 4))
-    credit = associative_scan(prepend, (maps, vectors), reverse=True)[1]
-    later = torch.zeros(2, 3, 4, dtype=torch.long)
-    for t in reversed(range(T)):
-        later = vectors[:, t] + later.gather(-1, maps[:, t])
-        assert torch.equal(credit[:, t], later)
-
-
-def test_composition_is_associative():
-    a, b, c = torch.randint(5, (3, 100, 5))
-    assert torch.equal(compose(compose(a, b), c), compose(a, compose(b, c)))
 
 
 def staircase(h, x):
@@ -63,6 +34,11 @@ def test_three_branches_equal_iteration():
         visited |= set(h[trusted].round().tolist())
     assert compared > 0.95 * 500 * 15
     assert visited == {-1.0, 0.0, 1.0}
+
+
+def test_more_branches_than_a_map_can_have():
+    with pytest.raises(ValueError, match="max_branches must lie between 1 and 16, got 17"):
+        branch_scan(simplified_brc(), (torch.zeros(1, 2, 1), torch.ones(1, 2, 1)), max_branches=17)
 
 
 def test_surrogate_of_two_branches_matches_a_latch():

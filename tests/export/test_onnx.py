@@ -5,8 +5,9 @@ import torch
 from torch.export import Dim
 from torch.utils._pytree import tree_leaves
 
-from multistable import BMRU, BRC, LRU, Hybrid, HysteresisMRU, MinGRU, ops
+from multistable import BMRU, BRC, LRU, Hybrid, HysteresisMRU, MinGRU, Stack, ops
 from multistable.export import decompositions
+from multistable.layers import find_layer
 from multistable.models import ModelConfig, PositionConfig, build_model
 from nasty import VALUES, bmru_inputs, latch_inputs
 from tolerances import assert_close, assert_same_bits
@@ -138,10 +139,50 @@ def test_sequential_layers_have_a_fixed_length(tmp_path):
 
 
 def test_hysteresis_in_torch_operators():
-    """Not in ONNX: torch cannot export ``copysign`` to it."""
     rnn, x = HysteresisMRU(3, 8, batch_first=True, dtype=torch.float64), torch.randn(2, 9, 3).double()
     for actual, expected in zip(plain_program(rnn, (x,)).module()(x), rnn(x), strict=True):
         assert_close(actual, expected)
+
+
+EVERY = [
+    ("bmru", 0),
+    ("lru", 1e-5),
+    ("hybrid", 1e-5),
+    ("mingru", 1e-5),
+    ("hysteresis", 2e-5),  # ONNX Runtime's tanh in float32
+]
+
+
+@pytest.mark.parametrize(("name", "tolerance"), EVERY)
+def test_the_ordinary_call(tmp_path, name, tolerance):
+    """``torch.onnx.export(model, args, path)``, with names, any batch and any length."""
+    torch.manual_seed(0)
+    rnn = find_layer(name)[0](3, 8, num_layers=2).eval()
+    rnn = with_exact_products(rnn) if name == "bmru" else rnn
+    path, names = tmp_path / "layer.onnx", ["output", "h_n"]
+    torch.onnx.export(
+        rnn, (torch.zeros(5, 4, 3),), path, input_names=["input"], output_names=names,
+        dynamic_shapes=({0: "T", 1: "B"},), verbose=False,
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(path)
+    assert [x.name for x in session.get_outputs()] == names
+    for shape in [(5, 4), (300, 2)]:
+        x = torch.randint(-8, 9, (*shape, 3)) / 4
+        for actual, expected in zip(session.run(names, {"input": x.numpy()}), rnn(x), strict=True):
+            torch.testing.assert_close(torch.from_numpy(actual), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_the_ordinary_call_of_a_stack(tmp_path):
+    torch.manual_seed(0)
+    rnn = Stack("hybrid", 3, 8, 2, batch_first=True, bidirectional=True).eval()
+    torch.onnx.export(
+        rnn, (torch.zeros(5, 4, 3),), tmp_path / "stack.onnx", input_names=["input"],
+        dynamic_shapes=({0: "B", 1: "T"},), verbose=False,
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(tmp_path / "stack.onnx")
+    x = torch.randn(2, 30, 3)
+    for actual, expected in zip(session.run(None, {"input": x.numpy()}), rnn(x), strict=True):
+        torch.testing.assert_close(torch.from_numpy(actual), expected, rtol=1e-4, atol=1e-4)
 
 
 class AllInputs(torch.nn.Module):

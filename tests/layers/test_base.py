@@ -110,6 +110,8 @@ OTHERS = {
     "n_grid": 32,
     "n_clock": 5,
     "start": "branch",
+    "thresholds": "paper",
+    "lru_size": 4,
 }
 
 
@@ -144,6 +146,14 @@ def test_repr_shows_every_changed_argument(kind):
         if plain == "4, 6":
             again = eval(f"{kind.__name__}({repr_arguments(rnn)})")
             assert [getattr(again, key) for key in keywords(kind)] == [getattr(rnn, key) for key in keywords(kind)]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_all_weights_are_those_of_each_layer_and_direction(bias):
+    for kind in (BMRU, torch.nn.GRU):
+        rnn = kind(3, 4, num_layers=2, bidirectional=True, bias=bias)
+        assert len(rnn.all_weights) == 4
+        assert [id(x) for layer in rnn.all_weights for x in layer] == [id(x) for x in rnn.parameters()]
 
 
 def test_repr_names_the_field_and_its_constants():
@@ -215,3 +225,11 @@ def test_integer_input_raises_and_reset_may_be_a_list():
     assert rnn(torch.randn(2, 3), reset=[True, False])[0].shape == (2, 4)
     with pytest.raises(ValueError, match="dropout must be a probability between 0 and 1, got 'a'"):
         BMRU(3, 4, dropout="a")
+
+
+def test_weights_and_biases_start_within_the_bound_of_linear():
+    """Uniform between -1 / sqrt(D) and 1 / sqrt(D), D the number of inputs."""
+    torch.manual_seed(0)
+    rnn = MinGRU(100, 400)
+    for parameter in (rnn.weight_ih_l0, rnn.bias_ih_l0):
+        assert 0.095 < parameter.abs().max() <= 0.1

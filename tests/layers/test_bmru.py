@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from backends import DTYPES, FAST
-from multistable import BMRU, BMRUCell, Hybrid
+from multistable import BMRU, BMRUCell, Hybrid, gate_statistics
 
 LENGTHS = torch.tensor([5, 9, 2, 7])
 
@@ -176,13 +176,73 @@ def test_beta_bias_only_moves_the_thresholds(make_cell):
     states = []
     for beta_bias in (0.0, 4.0):
         torch.manual_seed(0)
-        states.append(make_cell(6, 8, beta_bias=beta_bias).state_dict())
+        states.append(make_cell(6, 8, beta_bias=beta_bias, thresholds="paper").state_dict())
     changed = [name for name in states[0] if not torch.equal(states[0][name], states[1][name])]
     assert [name.split(".")[-1].split("_l0")[0] for name in changed] == ["bias_ih"]
     before, after = (state[changed[0]] for state in states)
     n = len(before) // 2
     assert torch.equal(before[:n], after[:n])
     assert torch.equal(before[n:] + 4.0, after[n:])
+
+
+def thresholds_of(rnn):
+    """The names and values of the offsets."""
+    return {name.split(".")[-1]: value for name, value in rnn.named_buffers()}
+
+
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_spread_thresholds_are_no_parameters(make_cell):
+    """Weights and biases are those of the paper, drawn from the same random numbers."""
+    cells = []
+    for options in ({"thresholds": "paper"}, {}, {"beta_bias": 1.0}):
+        torch.manual_seed(0)
+        cells.append(make_cell(6, 8, **options))
+    paper, spread, raised = (dict(cell.named_parameters()) for cell in cells)
+    assert all(torch.equal(paper[name], spread[name]) and torch.equal(paper[name], raised[name]) for name in paper)
+    assert not thresholds_of(cells[0])
+    for cell, beta_bias in zip(cells[1:], (0, 1), strict=True):
+        [offset] = thresholds_of(cell).values()
+        n = len(offset) // 2
+        assert torch.equal(offset[:n], torch.zeros(n))
+        torch.testing.assert_close(offset[n:], beta_bias + torch.linspace(0, 2, n))
+    assert not thresholds_of(make_cell(6, 8, bias=False))
+    with pytest.raises(ValueError, match="thresholds must be one of spread, paper, got 'high'"):
+        make_cell(6, 8, thresholds="high")
+
+
+def test_code_that_zeroes_biases_leaves_the_thresholds():
+    """As the loops of CleanRL do. With ``"paper"`` and ``beta_bias`` half of the steps would write afterwards."""
+    rnn = BMRU(6, 64, beta_bias=4.0, batch_first=True)
+    x = torch.rand(3, 50, 6)
+    for name, parameter in rnn.named_parameters():
+        if "bias" in name:
+            nn.init.constant_(parameter, 0.0)
+    assert gate_statistics(rnn, x)[0].write_rate.max() < 0.01
+
+
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_offsets_change_the_thresholds(make_cell):
+    torch.manual_seed(0)
+    rnn, x = make_cell(6, 8), torch.randn(5, 6) if make_cell is BMRUCell else torch.randn(5, 3, 6)
+    moved = make_cell(6, 8, thresholds="paper")
+    moved.load_state_dict({name: value for name, value in rnn.state_dict().items() if "offset" not in name})
+    different = moved(x)[0]
+    bias = next(value for name, value in moved.named_parameters() if "bias_ih" in name)
+    with torch.no_grad():
+        bias += next(iter(rnn.buffers()))
+    assert torch.equal(moved(x)[0], rnn(x)[0])
+    assert not torch.equal(different, rnn(x)[0])
+
+
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_weights_without_offsets_load_as_they_were(make_cell):
+    """Saved before there were any: the layer that loads them has none either."""
+    old, new = make_cell(6, 8, thresholds="paper"), make_cell(6, 8)
+    new.load_state_dict(old.state_dict())
+    assert not any(value.any() for value in thresholds_of(new).values())
+    again = make_cell(6, 8)
+    again.load_state_dict(make_cell(6, 8).state_dict())
+    assert all(value.any() for value in thresholds_of(again).values())
 
 
 @pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])

@@ -5,16 +5,18 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import multistable
 from layer_names import NAMES
-from multistable import ClockedRNN, ModelConfig, build_model
+from multistable import BMRU, ClockedRNN, ModelConfig, Stack, build_model
 from multistable.dynamics import simplified_brc
 from multistable.layers import Recurrent, find_layer
 
@@ -23,20 +25,25 @@ B, T, D, N = 3, 9, 4, 6
 TOLERANCE = 1e-12
 
 
-@pytest.fixture(params=NAMES)
+STACKS = ("stack:bmru", "stack:lru", "stack:hybrid", "stack:lstm", "batch:hybrid")
+"""Stacks of two blocks; the last with batch norm, in evaluation mode."""
+
+
+@pytest.fixture(params=[*NAMES, *STACKS])
 def name(request) -> str:
     return request.param
 
 
 def make(name: str, **options) -> Recurrent:
     torch.manual_seed(0)
-    kind, fixed = find_layer(name)
+    kind, fixed = (partial(Stack, name.split(":")[1]), {}) if name in STACKS else find_layer(name)
+    options |= {"norm": "batch"} if name.startswith("batch") else {}
     sizes = {"input_size": D, "hidden_size": N, "num_layers": 2, "batch_first": True, "dtype": torch.float64}
     cell = kind(**sizes | fixed | options)
     with torch.no_grad():  # no parameter keeps a value that hides a mistake, such as 0 or 1
         for parameter in cell.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return cell
+    return cell.eval()
 
 
 def random_batch(cell: Recurrent, length: int = T) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,7 +80,8 @@ def test_steps_equal_forward(name, length):
         features, state = cell.step(x[:, t], state)
         assert_close(features, output[:, t])
     assert_close(state, h_n)
-    assert_close(h_n[-1][:, : cell.feature_size], output[:, -1])  # features lead the state
+    if name not in STACKS:  # features lead the state
+        assert_close(h_n[-1][:, : cell.feature_size], output[:, -1])
 
 
 def test_step_unbatched_and_without_state(name):
@@ -201,6 +209,8 @@ def test_unbatched_equals_batch_of_one(name):
 
 
 def test_reverse_equals_forward_on_flipped_time(name):
+    if name in STACKS:
+        pytest.skip("its output mixes the directions")
     cell, swapped = (make(name, num_layers=1, bidirectional=True) for _ in range(2))
     x, h0 = random_batch(cell)
     state = cell.state_dict()
@@ -296,6 +306,36 @@ def test_half_precision_autocast(name):
     assert near.double().mean() > 0.9  # a bistable unit may flip
 
 
+READ_BACKWARD = ("bmru", "lru", "mingru", "hysteresis", "clocked:linear:2", "counter")
+"""Layers whose backward reads their output, unlike that of ``nn.GRU``."""
+
+
+def test_an_output_changed_in_place(name):
+    """It works, or the error says what to do; the last states may always be changed."""
+    cell = make(name)
+    x, _ = random_batch(cell)
+    output, h_n = cell(x)
+    h_n.relu_()
+    expected = torch.autograd.grad(torch.relu(output).sum() + h_n.sum(), list(cell.parameters()))
+    output, h_n = cell(x)
+    loss = nn.ReLU(inplace=True)(output).sum() + h_n.relu_().sum()
+    if name in READ_BACKWARD:
+        with pytest.raises(RuntimeError, match=r"changed in place before the backward pass.*nn\.ReLU\(inplace=False\)"):
+            loss.backward()
+        output, _ = cell(x)
+        loss = nn.ReLU(inplace=True)(output.clone()).sum() + cell(x)[1].relu_().sum()
+    for a, b in zip(torch.autograd.grad(loss, list(cell.parameters())), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_a_large_output_changed_in_place():
+    """Projection and scan in one function."""
+    rnn = BMRU(4, 64, batch_first=True)
+    output, _ = rnn(torch.randn(8, 2000, 4))
+    with pytest.raises(RuntimeError, match="changed in place before the backward pass"):
+        output.relu_().sum().backward()
+
+
 def model_after_a_step(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
     """A model that has run forward and backward, and so may hold caches, and an input."""
     torch.manual_seed(0)
@@ -326,3 +366,74 @@ def test_a_new_process_unpickles_a_layer(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "cell"], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     assert torch.tensor(eval(done.stdout)).equal(cell(x)[0].flatten())
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_output_is_contiguous_as_that_of_gru(name, bidirectional, padded):
+    """In the default layout; with ``batch_first`` that of ``nn.GRU`` is not."""
+    cell = make(name, batch_first=False, bidirectional=bidirectional)
+    x, _ = random_batch(cell)
+    output, h_n = cell(x.transpose(0, 1), lengths=torch.tensor([T, 4, 1]) if padded else None)
+    assert output.view(-1).shape == (output.numel(),)
+    assert h_n.is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_lengths_in_any_integer_dtype(name, dtype):
+    """T = 300 does not fit into a byte: the lengths 200 and 255 do."""
+    cell = make(name, num_layers=1)
+    x, _ = random_batch(cell, 300)
+    lengths = torch.tensor([100, 127, 3] if dtype == torch.int8 else [200, 255, 3])
+    for actual, expected in zip(cell(x, lengths=lengths.to(dtype)), cell(x, lengths=lengths), strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_vectorized_jacobian(name):
+    cell = make(name)
+    if not cell.parallel:
+        pytest.skip("torch's own operators, one step at a time")
+    x, h0 = random_batch(cell, 3)
+    steps = {"lengths": torch.tensor([3, 1, 2])}
+
+    def function(x: torch.Tensor, h0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return cell(x, h0, **steps)
+
+    expected = torch.autograd.functional.jacobian(function, (x, h0))
+    actual = torch.autograd.functional.jacobian(function, (x, h0), vectorize=True)
+    for row, wanted in zip(actual, expected, strict=True):
+        for each, one in zip(row, wanted, strict=True):
+            assert_close(each, one)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
+    cell = make(name, batch_first=batch_first)
+    x = torch.randn(1, 1, D, dtype=torch.float64).expand((0, T, D) if batch_first else (T, 0, D)).requires_grad_()
+    h0 = torch.randn(1, 1, cell.state_size, dtype=torch.float64).expand(2, 0, cell.state_size)
+    if name in ("gru", "lstm"):
+        pytest.skip("torch's own")
+    output, h_n = cell(x, h0)
+    (output.sum() + h_n.sum()).backward()
+    assert output.shape[-1] == cell.feature_size
+    assert h_n.shape == (2, 0, cell.state_size)
+
+
+@pytest.mark.parametrize("backend", ["auto", "portable"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_gradient_of_the_last_state_is_that_of_the_last_output(name, backend, bidirectional):
+    """h_n has a gradient of its own path through the scan."""
+    if name in STACKS:
+        pytest.skip("the output of a stack is not part of its state")
+    cell = make(name, num_layers=1, bidirectional=bidirectional)
+    cell.backend = backend
+    x, h0 = (each.requires_grad_() for each in random_batch(cell))
+    output, h_n = cell(x, h0)
+    F = cell.feature_size
+    ends = [output[:, -1, :F]] + ([output[:, 0, F:]] if bidirectional else [])
+    wanted = torch.autograd.grad(sum((end * end.detach().cos()).sum() for end in ends), (x, h0), retain_graph=True)
+    own = h_n[..., :F]
+    actual = torch.autograd.grad((own * own.detach().cos()).sum(), (x, h0))
+    assert wanted[0].abs().sum() > 0
+    for a, b in zip(actual, wanted, strict=True):
+        assert_close(a, b)

@@ -10,7 +10,7 @@ from multistable import BMRU, GateStatistics, gate_statistics
 
 def layer_with_thresholds(*betas, **options):
     """A layer with one input feature, which is the candidate of every unit, and constant thresholds."""
-    rnn = BMRU(1, len(betas), **options)
+    rnn = BMRU(1, len(betas), thresholds="paper", **options)
     with torch.no_grad():
         for layer in range(rnn.num_layers):
             for reverse in rnn.directions:

@@ -9,14 +9,29 @@ from multistable import Hybrid
 def test_hybrid_matches_its_parts():
     """Positions reach the BMRU but not the LRU."""
     torch.manual_seed(0)
-    rnn = Hybrid(7, 9, batch_first=True, position_size=3, dtype=torch.float64)
+    rnn = Hybrid(7, 11, batch_first=True, position_size=3, dtype=torch.float64)
     x = torch.randn(2, 20, 7, dtype=torch.float64)
     output, h_n = rnn(x)
-    bistable, linear = output.split([5, 8], dim=-1)
+    bistable, linear = output.split([7, 4], dim=-1)
     assert torch.equal(bistable, rnn.bmru[0](x)[0])
     torch.testing.assert_close(linear, rnn.lru[0](x[..., :4])[0], rtol=1e-13, atol=1e-13)
     assert torch.equal(h_n[0], output[:, -1])
-    with pytest.raises(ValueError, match="hidden_size must be at least 2"):
-        Hybrid(3, 1)
+    with pytest.raises(ValueError, match="hidden_size must be at least 3"):
+        Hybrid(3, 2)
     with pytest.raises(ValueError, match="position_size must lie between 0 and input_size - 1, got 3"):
         Hybrid(3, 4, position_size=3)
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "lru_size", "bistable"), [(3, None, 1), (4, None, 2), (6, None, 4), (20, None, 10), (30, 20, 10)]
+)
+def test_numbers_are_divided(hidden_size, lru_size, bistable):
+    rnn = Hybrid(5, hidden_size, lru_size=lru_size)
+    assert rnn.feature_size == rnn.state_size == hidden_size
+    assert [cell.hidden_size for cell in rnn.cells_of(0)] == [bistable, hidden_size - bistable]
+
+
+@pytest.mark.parametrize("lru_size", [0, 3, 10, -2])
+def test_a_part_that_cannot_be_is_refused(lru_size):
+    with pytest.raises(ValueError, match=f"lru_size must be even and lie between 0 and hidden_size, got {lru_size}"):
+        Hybrid(5, 10, lru_size=lru_size)

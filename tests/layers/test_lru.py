@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from multistable import LRU
+from multistable import LRU, Hybrid
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from multistable import LRU
 )
 def test_eigenvalues_start_in_the_ring(r_min, r_max, theta_max):
     torch.manual_seed(0)
-    rnn = LRU(3, 4096, r_min=r_min, r_max=r_max, theta_max=theta_max, dtype=torch.float64)
+    rnn = LRU(3, 8192, r_min=r_min, r_max=r_max, theta_max=theta_max, dtype=torch.float64)
     lam = torch.complex(*rnn.eigenvalues().chunk(2))
     radius, phase = lam.abs(), torch.remainder(lam.angle(), 2 * math.pi)
     assert radius.min() >= r_min
@@ -32,7 +32,7 @@ def test_eigenvalues_start_in_the_ring(r_min, r_max, theta_max):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_forward_matches_a_complex_loop(dtype, bias):
     torch.manual_seed(0)
-    rnn = LRU(3, 5, bias=bias, batch_first=True, dtype=dtype)
+    rnn = LRU(3, 10, bias=bias, batch_first=True, dtype=dtype)
     if bias:
         torch.nn.init.normal_(rnn.bias_ih_l0)
     x = torch.randn(2, 40, 3, dtype=dtype)
@@ -55,7 +55,7 @@ def test_forward_matches_a_complex_loop(dtype, bias):
 
 def test_gradients_match_finite_differences():
     torch.manual_seed(0)
-    rnn = LRU(2, 2, bidirectional=True, batch_first=True, dtype=torch.float64)
+    rnn = LRU(2, 4, bidirectional=True, batch_first=True, dtype=torch.float64)
     names = list(dict(rnn.named_parameters()))
     x, h0 = torch.randn(2, 5, 2, dtype=torch.float64), torch.randn(2, 2, 4, dtype=torch.float64)
 
@@ -71,10 +71,36 @@ def test_gradients_match_finite_differences():
 def test_states_of_white_input_have_unit_variance():
     """Real and imaginary part together, averaged over units with eigenvalues of all sizes."""
     torch.manual_seed(0)
-    rnn = LRU(64, 200, r_min=0.5, r_max=0.99, batch_first=True)
+    rnn = LRU(64, 400, r_min=0.5, r_max=0.99, batch_first=True)
     output, _ = rnn(torch.randn(20, 2000, 64))
     power = output[:, 1000:].square().mean(dim=(0, 1))
     assert (power[:200] + power[200:]).mean().item() == pytest.approx(1.0, abs=0.1)
+
+
+def test_hidden_size_counts_numbers():
+    rnn = LRU(10, 20, bidirectional=True)
+    output, h_n = rnn(torch.randn(5, 3, 10), torch.zeros(2, 3, 20))
+    assert (output.shape, h_n.shape) == ((5, 3, 40), (2, 3, 20))
+    assert len(rnn.log_nu_l0) == 10
+    with pytest.raises(ValueError, match=r"hidden_size of an LRU must be even .*, got 7"):
+        LRU(10, 7)
+
+
+def test_weights_of_complex_units_say_which_size_they_need():
+    """``LRU(10, 20)`` once had 20 complex units."""
+    with pytest.raises(RuntimeError, match=r"LRU: hidden_size counts numbers now, .* those of LRU\(10, 40\)"):
+        LRU(10, 20).load_state_dict(LRU(10, 40).state_dict())
+    with pytest.raises(RuntimeError, match=r"lru\.0\.: hidden_size counts numbers now"):
+        Hybrid(10, 20).load_state_dict(Hybrid(10, 30, lru_size=20).state_dict())
+    with pytest.raises(RuntimeError) as error:
+        LRU(10, 20).load_state_dict(LRU(10, 30).state_dict())
+    assert "counts numbers" not in str(error.value)
+
+
+def test_several_layers_say_that_they_are_one_linear_map():
+    with pytest.warns(UserWarning, match=r"LRU\(num_layers=2\) is one linear map") as warned:
+        LRU(3, 4, num_layers=2)
+    assert warned[0].filename == __file__
 
 
 def test_bad_rings_raise():

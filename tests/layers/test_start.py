@@ -15,7 +15,12 @@ kinds = pytest.mark.parametrize("kind", [BMRU, Hybrid], ids=lambda kind: kind.__
 def make(kind=BMRU, **options):
     """A float64 layer with levels other than 1 that writes at half of the steps."""
     torch.manual_seed(0)
-    rnn = kind(D, N, **{"num_layers": 2, "batch_first": True, "start": "branch", "dtype": torch.float64} | options)
+    rnn = kind(
+        D,
+        N,
+        **{"num_layers": 2, "batch_first": True, "start": "branch", "dtype": torch.float64, "thresholds": "paper"}
+        | options,
+    )
     with torch.no_grad():
         for parameter in rnn.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))

@@ -1,8 +1,11 @@
-"""Blocks: their equation, and dropout."""
+"""Blocks: their equation, their first weights, and dropout."""
 
+import pytest
 import torch
 
+from multistable.layers.base import Part
 from multistable.layers.sequences import Steps
+from multistable.models.block import ReadOut
 from small_models import B, T, assert_close, make_model, random_input
 
 
@@ -29,3 +32,13 @@ def test_dropout_acts_in_training_only():
     model.train()
     assert not torch.equal(model(x)[0], model(x)[0])
     assert torch.equal(model.step(x[:, 0])[0], model.step(x[:, 0])[0])
+
+
+def test_weights_of_the_read_out_start_with_their_variance():
+    """1 / (number of features) for units, 2 / (number of features) for pairs."""
+    torch.manual_seed(0)
+    parts = (Part("bmru", 300), Part("lru", 300, pairs=True))
+    read_out = ReadOut(parts, 2, 500)
+    assert read_out.bmru.var().item() == pytest.approx(1 / 1200, rel=0.02)
+    assert read_out.lru.var().item() == pytest.approx(2 / 1200, rel=0.02)
+    assert ReadOut(parts[:1], 1, 500, 1 / 3).bmru.var().item() == pytest.approx(1 / 900, rel=0.02)

@@ -158,6 +158,6 @@ def test_variance_after_linear_maps(initial, variance):
     torch.manual_seed(0)
     config = ModelConfig(("bmru",), 1, 1, d_model=256, d_state=256, bidirectional=True, initial=initial)
     block = build_model(config).blocks[0]
-    y = build_linear(256, 512, config)(torch.randn(4096, 256))
+    y = build_linear(256, 512, initial)(torch.randn(4096, 256))
     assert y.var().item() == pytest.approx(variance, rel=0.02)
     assert block.out_proj(torch.randn(4096, 512)).var().item() == pytest.approx(variance, rel=0.02)

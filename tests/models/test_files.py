@@ -6,16 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from hub_server import hub_server
+from full_disk import limited_memory
+from hub_server import ATTACKS, hub_server
 from layer_names import NAMES
 from multistable import ModelConfig, PositionConfig, SequenceModel, build_model
 from multistable.layers import Recurrent
 from multistable.models import files, tensors
+from multistable.models.tensors import DamagedFileError, load_tensors, save_tensors
 
 safetensors = pytest.importorskip("safetensors.torch")
 CONFIG = ModelConfig(NAMES, d_input=2, d_output=3, d_model=8, d_state=6, position=PositionConfig(dim=4, T=20))
@@ -174,8 +177,67 @@ def test_a_configuration_that_cannot_be_built_raises(tmp_path):
     make().save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(path.read_text().replace("false", "0"))  # equal to False, but not a boolean
-    with pytest.raises(ValueError, match=r"config\.json is not the configuration of a model: bidirectional must be"):
+    with pytest.raises(ValueError, match=r"config\.json: no model has this configuration: bidirectional must be"):
         SequenceModel.from_pretrained(tmp_path)
+
+
+def hostile(config: dict, tensors: dict[str, torch.Tensor] | None = None) -> tuple[dict, dict[str, torch.Tensor]]:
+    """The small model with another configuration, or other tensors."""
+    return SMALL.to_dict() | config, make().state_dict() | (tensors or {})
+
+
+HOSTILE = {
+    "a model of 10.9 GB": hostile({"d_model": 30_000, "d_state": 15_000}),
+    "d_model of 10^12": hostile({"d_model": 10**12}),
+    "d_state of 10^30": hostile({"d_state": 10**30}),
+    "20,000 blocks": hostile({"cells": ["bmru"] * 20_000}),
+    "a weight in float64": hostile({}, {"encoder.weight": torch.zeros(4, 2, dtype=torch.float64)}),
+    "a weight of integers": hostile({}, {"encoder.weight": torch.zeros(4, 2, dtype=torch.int64)}),
+    "weights of integers": hostile({}, {name: x.long() for name, x in make().state_dict().items()}),
+    "a weight of as many numbers": hostile({}, {"encoder.weight": torch.zeros(2, 4)}),
+    "another tensor": hostile({}, {"encoder.other": torch.zeros(1)}),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_models_are_refused_in_one_sentence(tmp_path, kind):
+    """Quickly, and in the memory of the file: it may come from anybody."""
+    config, tensors = HOSTILE[kind]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    safetensors.save_file(tensors, tmp_path / "model.safetensors")
+    started = time.perf_counter()
+    with limited_memory(1 << 30), pytest.raises(ValueError, match=r"model\.safetensors does not fit") as caught:
+        SequenceModel.from_pretrained(tmp_path)
+    assert time.perf_counter() - started < 5
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("record", [[], "text", 3, {"sha256": 5}, {"checksum": None, "info": []}, {"info": 3}])
+def test_records_of_another_type_are_refused(tmp_path, record):
+    model = make()
+    model.save_pretrained(tmp_path)
+    metadata = {"multistable": json.dumps(record)}
+    safetensors.save_file(model.state_dict(), tmp_path / "model.safetensors", metadata)
+    with pytest.raises(ValueError, match=r"model\.safetensors is (truncated|corrupt)"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_a_record_that_is_a_list_with_a_right_checksum_is_refused(tmp_path):
+    make().save_pretrained(tmp_path)
+    save_tensors(tmp_path / "model.safetensors", make().state_dict(), [])
+    with pytest.raises(ValueError, match="its record must be an object, got list"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_a_pipe_is_refused(tmp_path):
+    make().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        SequenceModel.from_pretrained(tmp_path)
+    with pytest.raises(DamagedFileError, match="is not a file"):
+        load_tensors(tmp_path / "model.safetensors")
 
 
 def test_missing_files_raise(tmp_path):
@@ -215,8 +277,46 @@ def test_from_the_hub_cache(tmp_path):
     assert_same_model(loaded, model)
 
 
+def run_with_hub(address: str, folder: Path, code: str) -> subprocess.CompletedProcess:
+    """Run in a new process, because huggingface_hub reads the address of its server when imported."""
+    environment = {
+        "PYTHONPATH": str(Path(files.__file__).parents[2]),
+        "HF_HOME": str(folder),
+        "NO_PROXY": "127.0.0.1",
+        "HF_ENDPOINT": address,
+        "HF_HUB_DOWNLOAD_TIMEOUT": "2",
+    }
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_hostile_hub_is_refused_within_limits(tmp_path, attack):
+    pytest.importorskip("huggingface_hub")
+    make().save_pretrained(tmp_path / "model")
+    code = """if True:
+        import time
+        from multistable import SequenceModel
+        from multistable.models import files
+        files.LARGEST["model.safetensors"] = 1 << 22
+        started = time.perf_counter()
+        try:
+            SequenceModel.from_pretrained("someone/bits")
+        except (OSError, ValueError) as error:
+            print("refused", time.perf_counter() - started, error)
+        """
+    with hub_server(attack) as (address, uploaded, _):
+        for name in ("config.json", "model.safetensors"):
+            uploaded[name] = (tmp_path / "model" / name).read_bytes()
+        result = run_with_hub(address, tmp_path / "home", code)
+    assert result.stdout.startswith("refused"), result.stderr
+    assert float(result.stdout.split()[1]) < 60
+    kept = sum(path.stat().st_size for path in (tmp_path / "home").rglob("*") if path.is_file())
+    assert kept < 1 << 16, "what was downloaded is removed"
+
+
 def test_to_the_hub_and_back(tmp_path):
-    """On a local server, in a new process because huggingface_hub reads the address when it is imported."""
+    """On a local server."""
     pytest.importorskip("huggingface_hub")
     make().save_pretrained(tmp_path / "model")
     code = f"""if True:
@@ -226,16 +326,8 @@ def test_to_the_hub_and_back(tmp_path):
         assert url.endswith("/someone/bits/commit/" + "1" * 40), url
         SequenceModel.from_pretrained("someone/bits").save_pretrained({str(tmp_path / "back")!r})
         """
-    environment = {
-        "PYTHONPATH": str(Path(files.__file__).parents[2]),
-        "HF_HOME": str(tmp_path),
-        "NO_PROXY": "127.0.0.1",
-    }
     with hub_server() as (address, uploaded, requests):
-        environment |= {"HF_ENDPOINT": address}
-        result = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment
-        )
+        result = run_with_hub(address, tmp_path, code)
     assert result.returncode == 0, result.stderr
     assert sorted(uploaded) == ["README.md", "config.json", "model.safetensors"]
     assert b'SequenceModel.from_pretrained("someone/bits")' in uploaded["README.md"]

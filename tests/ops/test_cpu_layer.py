@@ -95,7 +95,7 @@ def long_sequence() -> tuple[BMRU, Tensor]:
 
     On Linux, the memory of the first step is idle until the next step.
     """
-    memory._idle.clear()
+    memory.release_memory()
     rnn, x = BMRU(3, 256, batch_first=True), torch.randn(1, 2560, 3)
     rnn(x)[0].sum().backward()
     return rnn, x
@@ -113,7 +113,7 @@ def projections(rnn: BMRU, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 @pytest.mark.parametrize("fails", [False, True], ids=["step", "failure"])
 def test_a_step_returns_its_memory(long_sequence, monkeypatch, fails) -> None:
     rnn, x = long_sequence
-    blocks = {id(block) for block in memory._idle}  # for the projection and its gradient
+    blocks = {id(block.memory) for block in memory._idle}  # for the projection and its gradient
     assert len(blocks) == 2
     output = rnn(x)[0]
     assert len(memory._idle) == 1
@@ -122,7 +122,7 @@ def test_a_step_returns_its_memory(long_sequence, monkeypatch, fails) -> None:
     with contextlib.suppress(ZeroDivisionError):
         output.sum().backward()
     del output
-    assert {id(block) for block in memory._idle} == blocks
+    assert {id(block.memory) for block in memory._idle} == blocks
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
@@ -167,7 +167,7 @@ def test_a_saved_projection_is_not_overwritten(long_sequence) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is kept on Linux only")
 def test_outputs_and_gradients_are_not_overwritten() -> None:
     """Their memory is kept too, but not reused while anything refers to them."""
-    memory._idle.clear()
+    memory.release_memory()
     rnn, held = BMRU(256, 256, batch_first=True), []
     for _ in range(3):
         x = torch.randn(1, 5120, 256, requires_grad=True)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -43,11 +44,13 @@ def test_huge_pages_up_to_256_mib(size: int, huge: bool) -> None:
 
 
 @pytest.fixture
-def idle() -> Iterator[list]:
-    """The list of idle blocks, emptied first."""
-    memory._idle.clear()
+def idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """The list of idle blocks, emptied first. Blocks that earlier tests of this process still use do not count."""
+    monkeypatch.setattr(memory, "_kept", {})
+    gc.collect()
+    release_memory()
     yield memory._idle
-    memory._idle.clear()
+    release_memory()
 
 
 def kept(size: int) -> torch.Tensor:
@@ -71,8 +74,8 @@ def test_memory_is_kept_for_the_next_tensor(idle) -> None:
 
 @linux
 def test_the_smallest_block_that_fits_is_taken(idle) -> None:
-    blocks = [kept(size * MIB) for size in (14, 8, 12, 10)]
-    where = blocks[-1].data_ptr()
+    blocks = [kept(size * MIB) for size in (14, 10, 8, 12)]  # neither the oldest nor the newest
+    where = blocks[1].data_ptr()
     del blocks
     assert kept(9 * MIB).data_ptr() == where
 
@@ -98,21 +101,49 @@ def test_memory_in_use_is_not_reused(idle, hold) -> None:
     assert idle == []
     assert kept(8 * MIB).data_ptr() != where
     del held
-    assert any(torch.frombuffer(block, dtype=torch.uint8).data_ptr() == where for block in idle)
+    assert any(torch.frombuffer(block.memory, dtype=torch.uint8).data_ptr() == where for block in idle)
 
 
 @linux
-def test_idle_memory_is_bounded_and_the_oldest_goes_first(idle) -> None:
-    blocks = [kept(60 * MIB) for _ in range(6)]
-    del blocks[0]
-    oldest = weakref.ref(idle[0])
-    blocks.pop(), blocks.pop(), blocks.pop()
-    assert len(idle) == 4
-    blocks.pop()
-    assert [len(block) for block in idle] == 4 * [60 * MIB]
-    assert oldest() is None  # the mmap object is deleted, so the memory is unmapped
+def test_kept_memory_is_bounded_and_the_oldest_goes_first(idle) -> None:
+    blocks = [kept(60 * MIB) for _ in range(6)]  # four of them fit
     del blocks
-    assert len(idle) == 4
+    assert [len(block.memory) for block in idle] == 4 * [60 * MIB]
+    oldest, others = weakref.ref(idle[0].memory), [block.memory for block in idle[1:]]
+    large = kept(20 * MIB)
+    assert oldest() is None, "unmapped: a deleted mmap object has no mapping"
+    assert [block.memory for block in idle] == others
+    del large
+    assert [len(block.memory) for block in idle] == [*3 * [60 * MIB], 20 * MIB]
+
+
+@linux
+def test_an_interrupt_is_not_lost_where_memory_is_freed(idle) -> None:
+    """Python ignores exceptions in what a dying object calls, so nothing may be called that can be interrupted."""
+    sent = raised = 0
+
+    def interrupt(*_) -> None:
+        nonlocal sent
+        sent += 1
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for i in range(2000):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + i % 50))
+                x = kept(4 * MIB)
+                for _ in range(20):
+                    x = kept(4 * MIB)  # the one before dies
+                del x
+                time.sleep(1)
+                pytest.fail(f"interrupt {sent} was lost")
+            except KeyboardInterrupt:
+                raised += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert sent == raised == 2000
 
 
 @linux
@@ -126,7 +157,7 @@ def test_small_and_large_memory_is_not_kept(idle, size: int) -> None:
 def test_idle_memory_can_be_released(idle) -> None:
     kept(8 * MIB), kept(16 * MIB)
     assert len(idle) == 2
-    blocks = [weakref.ref(block) for block in idle]
+    blocks = [weakref.ref(block.memory) for block in idle]
     release_memory()
     assert idle == []
     assert [block() for block in blocks] == [None, None]

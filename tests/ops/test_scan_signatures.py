@@ -19,7 +19,7 @@ def test_backends_share_signatures(operation, backend):
     assert inspect.signature(getattr(module, operation)) == inspect.signature(getattr(portable, operation))
 
 
-@pytest.mark.parametrize("scan", ["bmru_scan", "latch_scan", "linear_scan"])
+@pytest.mark.parametrize("scan", ["bmru_scan", "latch_scan", "linear_scan", "map_adjoint", "map_scan"])
 def test_reference_has_the_public_signature_without_backend(scan):
     public, defined = inspect.signature(getattr(ops, scan)), inspect.signature(getattr(reference, scan))
     parameters = [p for name, p in public.parameters.items() if name != "backend"]

@@ -1,11 +1,16 @@
 """Sharing work among threads (``ops/threads.py``): errors, interrupts, concurrent callers, forked processes."""
 
+import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 import torch
@@ -42,9 +47,12 @@ def test_threads_run_at_the_same_time():
 
 def test_without_new_threads_the_caller_does_the_work(monkeypatch):
     """As in an ``atexit`` handler, or when the system refuses more threads."""
-    pool = ThreadPoolExecutor(1)
-    pool.shutdown()
-    monkeypatch.setattr(threads, "_pool", lambda: pool)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_team", threads._Team)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     done = []
     for_each("abc", lambda item: done.append((threading.get_ident(), item)), 3)
     assert done == [(threading.get_ident(), item) for item in "abc"]
@@ -96,6 +104,70 @@ def test_an_error_or_interrupt_in_the_caller_waits_for_the_other_threads(disturb
         for_each(range(100), work, 2)
     assert len(begun) == 2
     assert len(ended) == 1
+
+
+def test_an_interrupt_while_a_thread_starts_does_not_hang_the_process():
+    """A thread that the interrupt kept from being counted must not be waited for at the end."""
+    code = """if True:
+        import threading
+        from multistable.ops.threads import for_each
+        start = threading.Thread.start
+        def interrupted(thread):
+            start(thread)
+            raise KeyboardInterrupt
+        threading.Thread.start = interrupted
+        try:
+            for_each("abc", print, 2)
+        except KeyboardInterrupt:
+            print("raised")
+        """
+    environment = os.environ | {"PYTHONPATH": str(Path(threads.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "raised\n", "")
+
+
+def test_a_finished_task_keeps_nothing_alive():
+    class Item:
+        pass
+
+    items = [Item() for _ in range(3)]
+    alive = [weakref.ref(item) for item in items]
+    for_each(items, lambda item: time.sleep(0.01), 3)
+    del items
+    gc.collect()
+    assert [item() for item in alive] == [None] * 3
+
+
+class Held:
+    """Stands for the tensors that work refers to. A thread that frees one while the interpreter ends aborts the
+    process: 2 of 60 did that ended right after a scan."""
+
+
+def test_a_task_in_the_queue_does_not_hold_finished_work():
+    for _ in range(200):
+        held = Held()
+        alive = weakref.ref(held)
+
+        def work(_item, held=held):
+            pass
+
+        for_each([1, 2], work, 2)  # mostly done before the other thread wakes
+        del held, work
+        assert alive() is None
+
+
+def test_a_thread_lets_go_of_the_work_before_it_says_that_it_is_done():
+    held, future, released = Held(), Future(), []
+    alive = weakref.ref(held)
+
+    def work(held=held):
+        pass
+
+    future.add_done_callback(lambda _: released.append(alive() is None))  # called by the thread
+    threads._tasks_of(1).put((future, work))
+    del held, work
+    wait([future])
+    assert released == [True]
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -153,10 +225,10 @@ class Scans(Dataset):
 
 
 @pytest.fixture
-def used_pool(two_threads):
-    """Start the pool's threads: a forked child inherits the pool without them."""
+def used_team(two_threads):
+    """Start the team's threads: a forked child inherits the team without them."""
     bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
-    assert threads._pool.cache_info().currsize == 1
+    assert threads._team().size > 0
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
@@ -164,7 +236,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this plat
 
 @forks
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_bmru_scan_in_a_forked_data_loader_worker(used_pool):
+def test_bmru_scan_in_a_forked_data_loader_worker(used_team):
     scans = Scans()
     loader = DataLoader(scans, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=30)
     for x, h in zip(scans.inputs, loader, strict=True):
@@ -172,7 +244,7 @@ def test_bmru_scan_in_a_forked_data_loader_worker(used_pool):
 
 
 @forks
-def test_bmru_scan_in_a_forked_child(used_pool):
+def test_bmru_scan_in_a_forked_child(used_team):
     scans = Scans()
     expected = bmru_scan(**scans.inputs[0], backend="portable")
     with warnings.catch_warnings():
@@ -185,4 +257,20 @@ def test_bmru_scan_in_a_forked_child(used_pool):
         except BaseException:
             right = False
         os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@forks
+def test_a_forked_child_has_threads_of_its_own(used_team):
+    """Not those of the parent, which do not exist in it: the caller would do all of the work."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            together = threading.Barrier(2, timeout=10)
+            for_each("ab", lambda item: together.wait(), 2)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -35,8 +35,10 @@ def expected_errors() -> tuple[type[Exception], ...]:
 
     from multistable_experiments.training.checkpoint import CheckpointError
     from multistable_experiments.training.loop import NonFiniteLossError
+    from multistable_experiments.training.processes import LostProcessError
 
-    return ValueError, OSError, ImportError, CheckpointError, NonFiniteLossError, torch.OutOfMemoryError
+    own = CheckpointError, NonFiniteLossError, LostProcessError
+    return ValueError, OSError, ImportError, torch.OutOfMemoryError, *own
 
 
 def message_of(error: Exception) -> str:

@@ -5,17 +5,19 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from filelock import FileLock, Timeout
 
-from multistable.models.atomic import file_named, part_of, whole_file, write_atomically
+from multistable.models.atomic import file_named, is_stream, new_part, whole_file, write_atomically
 from multistable.models.files import UNREADABLE
 from multistable.models.tensors import DamagedFileError
 
 __all__ = [
     "UNREADABLE",
     "DamagedFileError",
+    "check_types",
     "check_writable",
     "checksum",
     "file_named",
@@ -32,9 +34,9 @@ def check_writable(option: str, path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{option} must be a file, but {path} is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with file_named(path):
-        part_of(path).touch()
-        part_of(path).unlink()
+    if not is_stream(path):
+        with new_part(path, path.resolve()):
+            pass
 
 
 @contextmanager
@@ -61,6 +63,8 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read what :func:`write_json` wrote; raise if it is not JSON or does not match its checksum."""
+    if is_stream(path):  # reading a pipe would wait for ever
+        raise DamagedFileError(f"{path} is not a file")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         expected = values.pop("checksum")
@@ -78,3 +82,36 @@ def checksum(values: dict[str, Any]) -> str:
     True
     """
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_types(values: Any, kinds: dict[str, Any]) -> None:
+    """Raise TypeError unless ``values``, read from JSON, is an object with these names, each of its type.
+
+    >>> check_types({"a": [1, 2.5]}, {"a": list[float]})
+    """
+    if not isinstance(values, dict):
+        raise TypeError(f"expected an object, got {type(values).__name__}")
+    for name, kind in kinds.items():
+        if name not in values or not is_of(values[name], kind):
+            shown = repr(values.get(name, "nothing"))
+            raise TypeError(f"{name} must be {getattr(kind, '__name__', kind)}, got {shown[:50]}")
+
+
+def is_of(value: Any, kind: Any) -> bool:
+    """Whether a value read from JSON has a type: a plain one, a union, ``list[...]``, ``dict[str, ...]`` or Any.
+
+    >>> is_of({"a": [1]}, dict[str, list[float] | None]), is_of(True, int)
+    (True, False)
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin is UnionType:
+        return any(is_of(value, each) for each in inner)
+    if origin is list:
+        return isinstance(value, list) and all(is_of(each, inner[0]) for each in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(is_of(each, inner[1]) for each in value.values())
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)

@@ -10,6 +10,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
+import multistable
 from multistable_experiments.cli import app
 from multistable_experiments.cli.options import default_folder
 from sources import environment
@@ -53,6 +54,11 @@ def test_every_command_has_help_on_every_option(words: tuple[str, ...]) -> None:
     assert COMMANDS[words].help
     for parameter in COMMANDS[words].params:
         assert getattr(parameter, "help", None), f"{parameter.name} has no help"
+
+
+def test_version() -> None:
+    result = call("--version")
+    assert (result.exit_code, result.output) == (0, f"multistable {multistable.__version__}\n")
 
 
 def test_info_names_the_backend_and_the_reason() -> None:

@@ -56,6 +56,16 @@ def escaped(words: str) -> str:
     return escape(words).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
 
 
+def test_page_escapes_what_a_result_file_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "FIGURES", {"copy-first": FIGURES["copy-first"]})
+    hostile = "<script>alert(1)</script>"
+    machine = {"gpu": hostile, "processor": hostile, "commit": hostile, "dirty": False, "earlier_commits": [hostile]}
+    found = [replace(r, machine=machine, configuration=hostile) for r in records([0], ["copy-first"])]
+    page = report.make(found, measure_all(found, RESULTS, ("tuned",)), "full")
+    assert page.count("&lt;script") >= 3 * len(found)
+    assert_self_contained(page)
+
+
 def test_every_figure_has_a_chapter() -> None:
     assert sorted(name for names in report.CHAPTER_FIGURES.values() for name in names) == sorted(FIGURES)
 

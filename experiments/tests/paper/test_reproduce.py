@@ -19,7 +19,7 @@ from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.reproduce import Clock, parse_duration, reproduce
 from multistable_experiments.tasks import mnist
 from multistable_experiments.training.checkpoint import alone_in
-from multistable_experiments.training.loop import OutOfTimeError, train_run
+from multistable_experiments.training.loop import OutOfTimeError, Training, train_run
 from multistable_experiments.training.results import folder_of
 from multistable_experiments.training.run import Schedule
 from small_data import forget_pathfinder, write_mnist, write_pathfinder
@@ -104,6 +104,19 @@ def test_short_budgets_give_the_same_bits(reproduce_smoke):
     assert {name: without_times(record) for name, record in whole.items()} == {
         name: without_times(record) for name, record in parts.items()
     }
+
+
+def test_a_run_that_needs_too_much_memory_is_named_and_skipped(reproduce_smoke, monkeypatch):
+    first, *others = plan(["copy-first"], "smoke", None, ["tuned"])
+    finish = Training.finish
+    monkeypatch.setattr(
+        Training, "finish", lambda self: torch.empty(1 << 50) if self.run == first.run else finish(self)
+    )
+    summary = reproduce_smoke(["copy-first"])
+    assert (summary.done, list(summary.skipped), summary.exit_code) == (len(others), [first.name], 1)
+    assert any(
+        "cannot be computed: out of memory (CPU) in the run copy-first-" in line for line in reproduce_smoke.lines
+    )
 
 
 def test_a_budget_shorter_than_a_test_still_makes_progress(reproduce_smoke):

@@ -1,10 +1,12 @@
 """The numbers behind the figures of theory. ``theory/`` tests the claims on them."""
 
+import pytest
 import torch
 
 from multistable_experiments.paper import simulations
 
 
+@pytest.mark.extra
 def test_one_unit_holds_a_bit_for_a_million_steps():
     data = simulations.hold_one_bit((50, 100, 1000, 1_000_000))
     bmru, lru = data.errors["BMRU"], data.errors["LRU"]

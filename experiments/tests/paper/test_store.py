@@ -165,3 +165,25 @@ def test_results_of_other_settings_are_outdated():
     assert store.outdated([current, unknown]) == []
     assert store.outdated([current, old, unknown]) == [old]
     assert store.outdated([current], "small") == [current], "each scale has its own settings"
+
+
+HOSTILE = {
+    "metrics that are no numbers": {"metrics": {"last": {"epoch": 1, "test_mse": "<b>"}}},
+    "metrics without the metric": {"metrics": {"last": {"epoch": 1}}},
+    "a history of words": {"history": {"epoch": ["x"]}},
+    "a machine that is a list": {"machine": []},
+    "a commit that is a number": {"machine": {"gpu": None, "processor": "x", "commit": 3, "dirty": None}},
+    "tests without a length": {"tests": [{"noise": 1}]},
+    "seconds that are true": {"seconds": True},
+    "a failure that is a list": {"failure": []},
+    "an unknown field": {"other": 1},
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_results_of_strangers_with_other_types_are_refused(tmp_path, kind):
+    path = store.write(tmp_path, record())
+    values = read_json(path)
+    write_json(path, values | HOSTILE[kind])  # with a right checksum
+    with pytest.raises(ValueError, match=r"bmru-T8-seed0\.json is not a result: "):
+        store.read(path)

@@ -1,5 +1,6 @@
 """MNIST: plain and gzipped files, errors for damage, checked downloads, and the paper's inputs."""
 
+import contextlib
 import dataclasses
 import functools
 import gzip
@@ -110,6 +111,39 @@ def test_failed_download_leaves_nothing_behind(small_mnist, server, monkeypatch)
     with pytest.raises(mnist.DataError, match=r"could not be downloaded(.|\n)*MULTISTABLE_DATA(.|\n)*gzip(.|\n)*404"):
         mnist.load("test")
     assert sorted(path.parent.iterdir()) == before
+
+
+def test_an_endless_download_is_refused(small_mnist, monkeypatch):
+    class Endless(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):  # the client hangs up
+                while True:
+                    self.wfile.write(bytes(1 << 16))
+
+        def log_message(self, *words):
+            pass
+
+    monkeypatch.setattr(mnist, "LARGEST", 1 << 20)
+    (small_mnist / "mnist" / f"{NAME}.gz").unlink()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        monkeypatch.setattr(mnist, "MIRRORS", (f"http://127.0.0.1:{httpd.server_port}/",))
+        with pytest.raises(mnist.DataError, match="could not be downloaded"):
+            mnist.load("test")
+        httpd.shutdown()
+        thread.join()
+
+
+def test_a_bomb_is_not_unpacked_further_than_the_largest_file(monkeypatch):
+    sizes, sha256 = [], hashlib.sha256
+    monkeypatch.setattr(mnist, "LARGEST", 1 << 20)
+    monkeypatch.setattr(hashlib, "sha256", lambda content: (sizes.append(len(content)), sha256(content))[1])
+    with pytest.raises(mnist.DataError, match="its sha256 is"):
+        mnist._unpack(NAME, gzip.compress(bytes(1 << 24)))
+    assert sizes == [1 << 20]
 
 
 @pytest.mark.parametrize("permuted", [False, True])

@@ -72,6 +72,10 @@ def test_restore_raises_on_a_mismatch():
         checkpoint.restore(live, {"v": torch.zeros(2)}, "here")
     with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2\], got \[3\]"):
         checkpoint.restore(live, {"w": torch.zeros(3)}, "here")
+    with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2, 3\], got \[3, 2\]"):
+        checkpoint.restore({"w": torch.zeros(2, 3)}, {"w": torch.zeros(3, 2)}, "here")
+    with pytest.raises(checkpoint.CheckpointError, match=r"w must be torch.float32, got torch.int64"):
+        checkpoint.restore(live, {"w": torch.zeros(2, dtype=torch.int64)}, "here")
 
 
 def test_a_file_of_another_program_raises(path):

@@ -11,7 +11,7 @@ from multistable.models import build_model
 from multistable_experiments.files import read_json
 from multistable_experiments.paper.experiments import plan
 from multistable_experiments.tasks import CopyFirst
-from multistable_experiments.training import checkpoint
+from multistable_experiments.training import checkpoint, loop
 from multistable_experiments.training.loop import NonFiniteLossError, Training, train_run, worth_compiling
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import evaluate_lengths, folder_of
@@ -93,7 +93,8 @@ def test_the_result_records_what_where_and_how_long(tmp_path):
     ],
 )
 def test_long_runs_are_compiled(graph, configuration, expected):
-    [run] = [experiment.run for experiment in plan() if experiment.configuration == configuration]
+    experiments = plan(None, "full", (0,), ("tuned",))
+    [run] = [experiment.run for experiment in experiments if experiment.configuration == configuration]
     assert worth_compiling(graph, build_model(run.model), 54_000 * run.epochs * run.task.length) == expected
 
 
@@ -156,3 +157,20 @@ def test_bfloat16_trains_too(tmp_path):
 def test_a_batch_larger_than_the_training_set_raises(tmp_path, batch_size):
     with pytest.raises(ValueError, match=f"batch_size must not exceed the 180 training samples, got {batch_size}"):
         train_run(copy_first_run(batch_size=batch_size), tmp_path, QUIET)
+
+
+def test_the_rate_changes_within_an_epoch(tmp_path, monkeypatch):
+    rates = []
+    plain = loop.Stepper.__call__
+
+    def watched(self, index, rate):
+        rates.append(rate)
+        plain(self, index, rate)
+
+    monkeypatch.setattr(loop.Stepper, "__call__", watched)
+    run = copy_first_run()
+    result = train_run(run, tmp_path, QUIET)
+    steps = len(rates) // run.epochs
+    assert result["history"][-1]["epoch"] == run.epochs
+    assert rates == pytest.approx([run.schedule.rate(i / steps, run.epochs) for i in range(len(rates))])
+    assert len(set(rates)) > run.epochs

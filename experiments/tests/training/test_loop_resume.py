@@ -53,7 +53,8 @@ def kill_after(process: subprocess.Popen, path: Path, checkpoints: int) -> None:
     time.sleep(random.uniform(0, 0.005))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert process.communicate()[1] == "", "must be silent if standard error is not a terminal"
+    lines = process.communicate()[1].splitlines()
+    assert all(line.startswith("epoch ") for line in lines), "nothing else if standard error is not a terminal"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
@@ -185,8 +186,9 @@ def default_interrupts():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [3, 19])
-def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, default_interrupts, step):
+def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, default_interrupts, step, number):
     """Two epochs of ten steps, and no checkpoint due otherwise. Validation follows the last step."""
     run = copy_first_run(("bmru",), samples=222, epochs=2, batch_size=20, dropout=0.1)
     whole = train_run(run, tmp_path / "whole", QUIET)
@@ -197,7 +199,7 @@ def test_an_interrupted_run_loses_no_step(tmp_path, monkeypatch, default_interru
         count += 1
         seed_step(self)
         if count == step + 1:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     monkeypatch.setattr(Training, "seed_step", interrupted)
     options = replace(QUIET, checkpoint_seconds=1e9)
@@ -287,3 +289,30 @@ def test_a_full_disk_raises_an_error_that_names_the_metrics(tmp_path):
         train_run(run, tmp_path, QUIET)
     assert not (folder_of(run, tmp_path) / "metrics.jsonl").read_bytes().endswith(b"\n")
     assert numbers(train_run(run, tmp_path, QUIET)) == numbers(whole)
+
+
+@pytest.mark.parametrize(
+    "change", [{"epoch": "1"}, {"step": None}, {"history": 3}, {"history": [[]]}, {"seconds": {}}, {"best": 2}], ids=str
+)
+def test_a_checkpoint_with_other_types_is_refused(tmp_path, change):
+    """Its checksum is right: whoever wrote it computed that, too."""
+    run = copy_first_run(samples=40)
+    with pytest.raises(OutOfTimeError):
+        train_run(run, tmp_path, replace(QUIET, deadline=0))
+    path = folder_of(run, tmp_path) / "last.safetensors"
+    tensors, info = checkpoint.load(path)
+    checkpoint.save(path, tensors, info | change)
+    with pytest.raises(checkpoint.CheckpointError, match=f"is not a checkpoint of this run: {next(iter(change))} must"):
+        train_run(run, tmp_path, QUIET)
+
+
+def test_a_checkpoint_with_another_dtype_is_refused(tmp_path):
+    run = copy_first_run(samples=40)
+    with pytest.raises(OutOfTimeError):
+        train_run(run, tmp_path, replace(QUIET, deadline=0))
+    path = folder_of(run, tmp_path) / "last.safetensors"
+    tensors, info = checkpoint.load(path)
+    tensors["model.encoder.weight"] = tensors["model.encoder.weight"].double()
+    checkpoint.save(path, tensors, info)
+    with pytest.raises(checkpoint.CheckpointError, match=r"encoder\.weight must be torch.float32, got torch.float64"):
+        train_run(run, tmp_path, QUIET)

@@ -35,7 +35,7 @@ def test_training_learns_to_hold_a_bit(tmp_path, cell, changes):
     torch.testing.assert_close(y, model(x)[0], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*/*.json")), ids=lambda path: path.stem)
 def test_runs_keep_their_hashes(path):
     """A configuration with more fields must not change the hash of earlier runs."""
     record = json.loads(path.read_text())

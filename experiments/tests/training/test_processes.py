@@ -11,7 +11,7 @@ import torch
 from multistable_experiments.paper.settings import make_run, preset
 from multistable_experiments.training import checkpoint, results
 from multistable_experiments.training.loop import train_run
-from multistable_experiments.training.processes import Processes
+from multistable_experiments.training.processes import LostProcessError, Processes
 from multistable_experiments.training.results import folder_of
 from sources import environment
 from training_runs import QUIET
@@ -58,3 +58,27 @@ def test_shares_cover_everything_once():
     for size in (0, 1, 5, 12):
         rows = [row for rank in range(3) for row in range(size)[Processes(torch.device("cpu"), rank, 3).share(size)]]
         assert rows == list(range(size))
+
+
+TOOL = Path(__file__).parents[3] / "tools" / "kills.py"
+
+
+def test_a_killed_process_is_named_by_the_other_and_the_run_resumes():
+    command = [sys.executable, str(TOOL), "--kills", "3"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 kills of a training in 2 processes, 3 named by the other" in done.stdout
+
+
+@pytest.mark.parametrize(("count", "which"), [(2, "process 1"), (3, "one of the processes 1, 2")])
+def test_only_errors_of_connections_are_those_of_a_lost_process(count, which):
+    processes = Processes(torch.device("cpu"), 0, count)
+    with pytest.raises(LostProcessError, match=f"process 0 lost {which} of {count}"), processes.naming_the_lost():
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer\nmore")
+    for error, group in (
+        (RuntimeError("shapes differ"), processes),
+        (RuntimeError("gloo"), Processes(torch.device("cpu"))),
+    ):
+        with pytest.raises(RuntimeError) as caught, group.naming_the_lost():
+            raise error
+        assert caught.value is error

@@ -1,10 +1,14 @@
 """The folder of a run: damaged files raise and are kept; trained models can be loaded."""
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from full_disk import limited_memory
 from multistable.models import SequenceModel
 from multistable_experiments.files import write_json
 from multistable_experiments.training import checkpoint
@@ -93,3 +97,35 @@ def test_best_weights_are_best_on_validation_and_can_be_loaded(tmp_path):
     exported = SequenceModel.from_pretrained(folder_of(run, tmp_path) / "model")
     evaluated = Evaluator(run.task, exported, 20, "float32", ALONE)(run.task.samples("test", run.seed))
     assert evaluated.score == best["test_mse"]
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_a_small_file_that_describes_a_huge_model_is_refused_at_once(tmp_path, which):
+    """948 bytes made a model of 10.9 GB before they were compared with it."""
+    run = replace(RUN, model=replace(RUN.model, d_model=30_000, d_state=15_000))
+    tensors = {"model.blocks.0.skip" if which == "last" else "blocks.0.skip": torch.zeros(1)}
+    checkpoint.save(tmp_path / f"{which}.safetensors", tensors, {"run": run.to_dict()})
+    with limited_memory(1 << 30), pytest.raises(checkpoint.CheckpointError, match="does not fit the run it describes"):
+        load_trained(tmp_path, which)
+
+
+@pytest.mark.parametrize(
+    "run", [None, [], {}, {"task": 3}, RUN.to_dict() | {"model": "small"}, {**RUN.to_dict(), "x": 1}]
+)
+def test_a_file_that_describes_no_run_is_refused(tmp_path, run):
+    checkpoint.save(tmp_path / "best.safetensors", {"x": torch.zeros(1)}, {"run": run})
+    with pytest.raises(checkpoint.CheckpointError, match=r"best\.safetensors does not describe a run"):
+        load_trained(tmp_path)
+    folder = folder_of(RUN, tmp_path)
+    folder.mkdir()
+    write_json(folder / "result.json", {"run": run})
+    with pytest.raises(checkpoint.CheckpointError, match=r"result\.json does not describe a run"):
+        train_run(RUN, tmp_path, QUIET)
+
+
+def test_a_pipe_is_refused(tmp_path):
+    folder = folder_of(RUN, tmp_path)
+    folder.mkdir()
+    os.mkfifo(folder / "result.json")
+    with pytest.raises(checkpoint.CheckpointError, match=r"result\.json is not a file"):
+        train_run(RUN, tmp_path, QUIET)

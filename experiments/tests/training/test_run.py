@@ -120,7 +120,7 @@ def test_positions_everywhere_are_another_run():
         ({"batch_size": 2.5}, "batch_size must be an integer of at least 2, got 2.5"),
         ({"seed": None}, "seed must be an integer, got None"),
         ({"decay": 0.05}, "decay must be a Decay, got 0.05"),
-        ({"schedule": None}, "schedule must be a Schedule, got None"),
+        ({"schedule": 0.1}, "schedule must be a Schedule, got 0.1"),
         ({"epochs": 1}, "warmup_epochs must be at least 0 and less than the 1 epochs of the run, got 1"),
         ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16', got 'float16'"),
         ({"decay": Decay(reading="mine")}, "decay.reading must be one of 'paper', 'usual', got 'mine'"),
@@ -147,6 +147,12 @@ def test_unknown_task_in_json_raises():
 def test_schedule_values(epoch, rate):
     """1e-4 -> 1e-3 in 10 epochs, then a half cosine to 1e-5, which is (1e-3 + 1e-5) / 2 in its middle."""
     assert Schedule().rate(epoch, 100) == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 100])
+def test_a_run_of_few_epochs_has_a_tenth_as_warm_up(epochs):
+    run = make_run(PRESETS["mnist", "full"], ("lru",))
+    assert Run(run.task, run.model, epochs=epochs).schedule == Schedule(warmup_epochs=epochs / 10)
 
 
 def test_schedule_without_warm_up_starts_at_the_peak():

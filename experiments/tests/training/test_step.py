@@ -60,6 +60,27 @@ def test_a_bad_first_loss_changes_no_parameter(stepper):
     assert int(stepper.bad_step) == 0
 
 
+def test_the_first_bad_step_is_remembered(stepper):
+    """Also if it is step 0 and later losses are bad, too."""
+    for rows in ([5, 6, 7, 8, 9], [7, 0, 1, 2, 3]):
+        assert not changes(stepper, rows)
+    assert int(stepper.bad_step) == 0
+
+
+def test_an_infinite_loss_is_bad_too(stepper):
+    stepper.samples.target[3] = math.inf
+    assert not changes(stepper, [0, 1, 2, 3, 4])
+    assert int(stepper.bad_step) == 0
+
+
+def test_a_bad_step_is_counted_from_the_beginning_of_its_epoch(stepper):
+    for rows in ([0, 1, 2, 3, 4], [10, 11, 12, 13, 14]):
+        assert changes(stepper, rows)
+    stepper.start_epoch()
+    assert not changes(stepper, [5, 6, 7, 8, 9])
+    assert int(stepper.bad_step) == 0
+
+
 def test_totals_cover_one_epoch(stepper):
     totals = []
     for _ in range(2):

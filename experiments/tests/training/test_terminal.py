@@ -4,6 +4,7 @@ import io
 import signal
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +43,18 @@ def test_line_has_loss_metric_speed_and_time_left(tmp_path, monkeypatch, wanted)
         assert (word in text) == wanted
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_line_per_epoch_off_a_terminal(tmp_path, monkeypatch, wanted):
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    seen = []
+    train_run(copy_first_run(), tmp_path, replace(Options("cpu") if wanted else QUIET, after_epoch=seen.append))
+    lines = log.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == (["epoch 1/3", "epoch 2/3", "epoch 3/3"] if wanted else [])
+    assert all(f"valid {record['valid_mse']:.4f}" in line for line, record in zip(lines, seen, strict=False))
+    assert [record["epoch"] for record in seen] == [1, 2, 3]
+
+
 @pytest.fixture
 def default_interrupts():
     """Use Python's own handler; workers of xdist have another one."""
@@ -56,6 +69,19 @@ def test_a_second_interrupt_is_raised_immediately(default_interrupts):
         assert interrupted.is_set()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_a_termination_is_deferred_too(default_interrupts):
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with defer_interrupts() as interrupted:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupted.is_set()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one ends the process"
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with defer_interrupts():
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    signal.signal(signal.SIGTERM, handler)
 
 
 def test_foreign_handlers_and_other_threads_are_left_alone(default_interrupts):

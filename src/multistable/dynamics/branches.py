@@ -9,7 +9,7 @@ can be computed at once, and their composition is associative: a scan.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,16 +17,15 @@ from torch import Tensor
 from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field, broadcast
 from multistable.dynamics.implicit import implicit
-from multistable.ops import latch_scan
+from multistable.ops import latch_scan, map_adjoint, map_scan
+from multistable.ops.maps import MOST_STATES
 from multistable.ops.operators import each_example
 from multistable.surrogate import derivative
 
-__all__ = ["associative_scan", "branch_scan", "compose", "prepend"]
+__all__ = ["branch_scan"]
 
 _CHUNK = 1 << 15  # elements whose grid is evaluated at a time
 _ROUNDING = 1e-12  # of a field at its bounds
-
-Element = TypeVar("Element", bound=tuple[Tensor, ...])
 
 
 def branch_scan(
@@ -48,7 +47,7 @@ def branch_scan(
         args: drives and constants, of shapes that broadcast to ``[B, T, N]``.
         h0: the state before the first step, ``[B, N]``; zeros if None.
         reset: ``[B, T]`` booleans; the state is zero just before a marked step.
-        max_branches: K, the most stable equilibria an element may have.
+        max_branches: K, the most stable equilibria an element may have; at most 16.
         alpha_surr: sharpness of the surrogate gradient on the choice of branch; None for the exact gradient alone,
             that of the value on the chosen branch.
         max_gain: bound on the gain ``1 / (1 - df/dh)`` of implicit gradients, infinite at a fold.
@@ -63,6 +62,8 @@ def branch_scan(
 
     A NaN argument makes the state NaN until a step with a single branch.
     """
+    if not 1 <= max_branches <= MOST_STATES:
+        raise ValueError(f"max_branches must lie between 1 and {MOST_STATES}, got {max_branches!r}")
     given = broadcast(*args)
     B, T, N = given[0].shape
     dtype = given[0].dtype
@@ -75,9 +76,8 @@ def branch_scan(
     lost = _lost(bad, unstable, start, reset)
     with torch.no_grad():
         before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
-        maps = (before[..., None] >= unstable.to(dtype)[..., None, :]).sum(-1)
-        (composed,) = associative_scan(lambda first, then: (compose(first[0], then[0]),), (maps,))
-        branch = composed[..., :1]  # the first map is constant: its only input is h0
+        maps = (before[..., None] >= unstable.to(dtype)[..., None, :]).sum(-1, dtype=torch.uint8)
+        branch = map_scan(maps)[..., None].long()  # the first map is constant: its only input is h0
     h = implicit(field, stable.gather(-1, branch).squeeze(-1), *args, max_gain=max_gain)
     if alpha_surr is None or max_branches == 1:
         return _spoil(h, lost, bad, given)
@@ -107,32 +107,6 @@ def _spoil(h: Tensor, lost: Tensor, bad: Tensor, args: Sequence[Tensor]) -> Tens
     give NaN arguments no gradient."""
     h = h + torch.where(bad, torch.stack([*args]).sum(dim=0), 0.0)
     return h * torch.where(lost, math.nan, 1.0).to(h.dtype)
-
-
-def compose(first: Tensor, then: Tensor) -> Tensor:
-    """Maps ``[..., K]`` of branches: ``result[k] = then[first[k]]``."""
-    return then.gather(-1, first)
-
-
-def associative_scan(combine: Callable[[Any, Any], Any], elements: Element, reverse: bool = False) -> Element:
-    """Prefixes ``e_1, e_1 e_2, e_1 e_2 e_3, ...`` along axis 1 of tuples of tensors, in O(T) work and O(log T) depth.
-
-    ``combine(first, then)`` must be associative. With ``reverse`` the prefixes grow from the end: ``then`` is earlier.
-    """
-    if reverse:
-        turned = associative_scan(combine, tuple(x.flip(1) for x in elements))
-        return cast(Element, tuple(x.flip(1) for x in turned))
-    T = elements[0].shape[1]
-    if T == 1:
-        return elements
-    pairs = combine(tuple(x[:, : T - 1 : 2] for x in elements), tuple(x[:, 1::2] for x in elements))
-    odd = associative_scan(combine, pairs)  # prefixes that end at steps 1, 3, 5, ...
-    rest = (T - 1) // 2
-    even = combine(tuple(x[:, :rest] for x in odd), tuple(x[:, 2::2] for x in elements))
-    result = tuple(torch.empty_like(x) for x in elements)
-    for out, x, at_odd, at_even in zip(result, elements, odd, even, strict=True):
-        out[:, 0], out[:, 1::2], out[:, 2::2] = x[:, 0], at_odd, at_even
-    return cast(Element, result)
 
 
 def _find_branches(field: Field, K: int, n_grid: int, *args: Tensor) -> tuple[Tensor, ...]:
@@ -237,15 +211,8 @@ class _Choice(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         margin, passed, stable, maps, branch, ghost, onward = ctx.saved_tensors
-        # credit_t[k] = grad_t stable_t[k] + credit_{t+1}[maps_{t+1}[k]]: a scan over pairs (map, vector).
-        later = torch.cat([maps[:, 1:], torch.zeros_like(maps[:, :1])], dim=1)
-        credit = associative_scan(prepend, (later, grads[0][..., None] * stable), reverse=True)[1]
+        credit, _ = map_adjoint(maps, grads[0][..., None] * stable)
         after = torch.cat([credit[:, 1:], torch.zeros_like(credit[:, :1])], dim=1)
         instead = grads[0] * ghost + after.gather(-1, onward).squeeze(-1)
         to_passed = (credit.gather(-1, branch).squeeze(-1) - instead) * derivative(passed, ctx.alpha_surr)
         return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), to_passed, *[None] * 6
-
-
-def prepend(later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Two steps of ``credit -> credit[map] + vector``, the later one applied first."""
-    return compose(earlier[0], later[0]), earlier[1] + later[1].gather(-1, earlier[0])

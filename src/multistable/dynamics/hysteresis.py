@@ -16,8 +16,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from multistable.ops.autograd import saved_tensors
 from multistable.ops.numerics import wide
-from multistable.ops.operators import each_example
+from multistable.ops.operators import batched, each_example
 from multistable.ops.threads import for_each
 from multistable.surrogate import derivative
 
@@ -64,10 +65,18 @@ def _sides(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tupl
     """The upper and the lower equilibrium; where there is only one, it and its mirror image, that of -x."""
     a, size = beta + 1, x.abs().clamp_(max=torch.finfo(x.dtype).max / 8)
     # Near is the root on the side of x, which always exists.
-    near = _upper(size, a, *fold, _bend(size, (-a).clamp_(min=0))).copysign_(x)
-    far = _upper(torch.minimum(size, fold[2]).neg_(), a, *fold).copysign_(x).neg_()
+    near = _upper(size, a, *fold, _bend(size, (-a).clamp_(min=0)))
+    far = _upper(torch.minimum(size, fold[2]).neg_(), a, *fold)
+    near, far = _with_sign(near, x), _with_sign(far, x).neg_()
     far = torch.lerp(-near, far, (size < fold[2]).to(x.dtype))  # selects: see _upper
     return torch.maximum(near, far), torch.minimum(near, far)
+
+
+def _with_sign(size: Tensor, x: Tensor) -> Tensor:
+    """``size`` with the sign of x; that of zero does not matter, because both signs are computed."""
+    if torch.compiler.is_compiling():  # ONNX has no copysign; in eager mode torch.where takes 7 times as long
+        return torch.where(x < 0, -size, size)
+    return size.copysign_(x)
 
 
 def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor, least: Tensor | None = None) -> Tensor:
@@ -78,11 +87,12 @@ def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor, least: T
     ``x + a``. For a <= 0, G is concave and its tangents cross zero before it: the start is the largest of those at 0
     and at infinity, and of ``least``, a bound for the corner between them.
 
+    Denominators are kept off zero by ``clamp``: torch's exporter to ONNX drops the addition of a tiny number.
     ``torch.lerp`` with weights of 0 and 1 selects, exactly: on a CPU ``torch.where`` takes 7 times as long.
     """
     tiny, huge = torch.finfo(x.dtype).tiny, torch.finfo(x.dtype).max / 8
     s = (x + x_c).clamp_(min=0)
-    y = torch.minimum((s / h_c.add(tiny)).sqrt_(), (3 * s).pow_(1 / 3))
+    y = torch.minimum((s / h_c.clamp(min=tiny)).sqrt_(), (3 * s).pow_(1 / 3))
     slope = 1 - a
     tangent = (s / slope.clamp_(min=tiny)).clamp_(max=huge)
     y = torch.minimum(y, tangent).add_(y_c)
@@ -96,7 +106,7 @@ def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor, least: T
         rest = torch.sub(y, x).sub_(at)  # G
         rise = 1 - bend  # G'
         curve = bend.mul_(t).mul_(rest)  # G G'' / 2: a quarter of G'^2 near a fold, more by rounding only
-        below = torch.maximum((rise * rise).sub_(curve), curve.abs()).add_(tiny)
+        below = torch.maximum((rise * rise).sub_(curve), curve.abs()).clamp_(min=tiny)
         y = torch.maximum(y.addcdiv_(rest.mul_(rise), below, value=-1), y_c)
     h = torch.tanh(y)
     rest = torch.addcmul(y - x, a, h, value=-1).abs_()
@@ -112,8 +122,8 @@ def _bend(x: Tensor, size: Tensor) -> Tensor:
     ``2 size / length``. Without them a quarter of the roots with x = size + O(1) is missed for size > 100.
     """
     one, tiny = 1 - torch.finfo(x.dtype).eps, torch.finfo(x.dtype).tiny
-    above = _atanh((x / (size + 1)).clamp_(0, one))
-    below = _atanh((x - above).div_(size + tiny).clamp_(0, one)).mul_(size > 0)
+    above = _atanh((x / (size + 1)).clamp_(0.0, one))
+    below = _atanh((x - above).div_(size.clamp(min=tiny)).clamp_(0.0, one)).mul_(size > 0)
     length, bend = 2 * size + 1, torch.log1p(4 * size).mul_(0.5)
     t = size / length
     rest, rise = torch.addcmul(bend - x, size, t, value=2), torch.addcdiv(2 * t + 1, t, length, value=-1)  # G, G'
@@ -215,7 +225,9 @@ class _Hysteresis(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * 7
-        computed = cast(Any, _HysteresisBackward).apply(grads[0], *ctx.saved_tensors, *ctx.options)
+        operator, function = torch.ops.multistable.hysteresis_backward, cast(Any, _HysteresisBackward).apply
+        compute: Any = operator if batched(grads[0]) else function
+        computed = compute(grads[0], *saved_tensors(ctx), *ctx.options)
         wanted = (grad if needed else None for grad, needed in zip(computed, ctx.needs_input_grad, strict=False))
         return *wanted, None, None, None, None
 
@@ -272,6 +284,15 @@ class _HysteresisBackward(torch.autograd.Function):
         raise RuntimeError("the hysteresis scan has no second derivative")
 
     vmap = staticmethod(each_example(lambda *args: cast(Any, _HysteresisBackward).apply(*args)))
+
+
+_library: Any = torch.library.Library("multistable", "FRAGMENT")
+_library.define(
+    "hysteresis_backward(Tensor grad, Tensor x, Tensor beta, Tensor? h0, Tensor? reset, Tensor h, Tensor gap, "
+    "Tensor write, Tensor value, Tensor bits, float? alpha_surr, float max_gain, str backend) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+_library.impl("hysteresis_backward", _HysteresisBackward.forward, "CompositeExplicitAutograd")
 
 
 def _bit(h0: Tensor | None, x: Tensor) -> Tensor | None:

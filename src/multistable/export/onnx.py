@@ -1,10 +1,9 @@
 """Exported programs in torch's own operators, without this library's: the step before ONNX.
 
-::
+:func:`register` adds them to the table that ``torch.onnx.export`` reads, so that its ordinary call works. By hand::
 
     program = torch.export.export(rnn.eval(), (x,), dynamic_shapes={"input": {0: Dim("B"), 1: Dim("T")}})
     program = program.run_decompositions(decompositions())
-    torch.onnx.export(program, dynamo=True).save("rnn.onnx")
 
 Each scan becomes one ``torch.ops.higher_order.scan``, the loop over time that defines it, and one ``Scan`` in ONNX. A
 latch has the same bits, except that ONNX Runtime's ``Where`` turns -0.0 into 0.0.
@@ -20,7 +19,7 @@ from multistable.ops.numerics import multiply, wide
 from multistable.ops.operators import as_gate, batch_first
 from multistable.ops.portable import gates
 
-__all__ = ["decompositions"]
+__all__ = ["decompositions", "register"]
 
 Maybe = Tensor | None
 States = tuple[Tensor, Tensor]  # all of them, [B, T, N], and the last, [B, N]
@@ -38,6 +37,15 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         ours.latch_scan.default: _latch_scan,
         ours.linear_scan.default: _linear_scan,
     }
+
+
+def register() -> None:
+    """Let ``torch.onnx.export`` decompose this library's operators; ``import multistable`` does it.
+
+    The table is torch's own. Compilers and ``torch.export`` do not use it unless asked to.
+    """
+    torch_: Any = torch
+    torch_._decomp.decomposition_table.update(decompositions())
 
 
 def _bmru_scan(
@@ -91,7 +99,10 @@ def _linear_scan(a: Tensor, b: Tensor, h0: Maybe, reset: Maybe, pairs: bool, rev
 
 def _loop(step: Callable[..., Tensor], h0: Maybe, inputs: list[Tensor], reverse: bool) -> States:
     """States ``h_t = step(h_{t-1}, *inputs_t)``, ``[B, T, N]`` like the first input, and the last state."""
-    h0 = torch.zeros_like(inputs[0][:, 0]) if h0 is None else h0.to(inputs[0].dtype)
+    B, T, N = inputs[0].shape
+    h0 = inputs[0].new_zeros(B, N) if h0 is None else h0.to(inputs[0].dtype)
+    if T == 0:
+        return torch.empty_like(inputs[0]), h0.clone()
 
     def advance(h: Tensor, *now: Tensor) -> list[Tensor]:
         h = step(h, *now)

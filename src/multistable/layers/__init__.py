@@ -1,9 +1,12 @@
 """Layers: a recurrence with its input projection, called like ``torch.nn.GRU``."""
 
+from multistable.layers.adapters import LikeLSTM
 from multistable.layers.base import Recurrent
 from multistable.layers.bmru import BMRU, BMRUCell
 from multistable.layers.brc import BRC, NBRC
 from multistable.layers.clocked import ClockedRNN
+from multistable.layers.counter import Counter
+from multistable.layers.fsm import FSM
 from multistable.layers.hybrid import Hybrid
 from multistable.layers.hysteresis import HysteresisMRU
 from multistable.layers.lru import LRU
@@ -18,11 +21,14 @@ __all__ = [
     "BRC",
     "LAYERS",
     "ClockedRNN",
+    "Counter",
+    "FSM",
     "GRU",
     "Hybrid",
     "HysteresisMRU",
     "LRU",
     "LSTM",
+    "LikeLSTM",
     "MRU",
     "MinGRU",
     "NBRC",

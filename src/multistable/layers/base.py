@@ -39,8 +39,10 @@ class Recurrent(nn.Module):
         scan_layer(x, layer, reverse, h0, steps)   a sequence in the layout of the input -> features, last state [B, S]
         step_layer(x, layer, h)                    one timestep, x [..., D] and h [..., S] -> features [..., F], state
 
-    and calls :meth:`create_parameters` at the end of its constructor. The features are the first F entries of the
-    state, and for most layers all of them. Constructor arguments are stored under their own names, for ``repr``.
+    and calls :meth:`create_parameters` at the end of its constructor, or defines :meth:`run_layers` and
+    :meth:`step_layers`, which run all layers. The features are the first F entries of the
+    state, and for most layers all of them (for a
+    :class:`~multistable.Stack` they are not). Constructor arguments are stored under their own names, for ``repr``.
     """
 
     takes_position: ClassVar[bool] = False
@@ -85,6 +87,11 @@ class Recurrent(nn.Module):
         """The features of one direction, in order."""
         return (Part(type(self).__name__.lower(), self.hidden_size),)
 
+    @staticmethod
+    def size_options(units: int) -> dict[str, int]:
+        """The constructor arguments of a layer of ``units`` units as the paper counts them, complex ones as one."""
+        return {"hidden_size": units}
+
     @property  # not cached: in Python 3.11 that takes a lock, on which torch.compile breaks the graph
     def feature_size(self) -> int:
         """F, the number of features of one direction."""
@@ -116,6 +123,12 @@ class Recurrent(nn.Module):
         suffix = f"_l{layer}{'_reverse' if reverse else ''}"
         return [getattr(self, name + suffix) for name in self.parameter_names]
 
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of each layer and direction, as in ``nn.GRU``."""
+        pairs = [(layer, reverse) for layer in range(self.num_layers) for reverse in self.directions]
+        return [[x for x in self.parameters_of(*pair) if x is not None] for pair in pairs]
+
     def reset_parameters(self) -> None:
         for layer in range(self.num_layers):
             for reverse in self.directions:
@@ -141,6 +154,11 @@ class Recurrent(nn.Module):
         steps = Steps.of(input, self.batch_first, reset, lengths)
         h0 = self.initial_states(input, steps.B, hx)
         x = steps.zero_padding(input)  # a NaN in it would reach the gradient of the weights, as 0 * NaN
+        x, h_n = self.run_layers(x, h0, steps)
+        return steps.zero_padding(x).contiguous(), torch.stack(h_n)  # `view` works on the output of nn.GRU
+
+    def run_layers(self, x: Tensor, h0: list[Tensor | None], steps: Steps) -> tuple[Tensor, list[Tensor]]:
+        """Features of a batch in the layout of the input, and the last state ``[B, S]`` of each layer and direction."""
         h_n: list[Tensor] = []
         for layer in range(self.num_layers):
             if layer > 0 and self.dropout > 0:
@@ -151,7 +169,7 @@ class Recurrent(nn.Module):
                 outputs.append(h)
                 h_n.append(h_last)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        return steps.zero_padding(x), torch.stack(h_n)
+        return x, h_n
 
     def _forward_unbatched(
         self, x: Tensor, hx: Tensor | None, reset: Tensor | None, lengths: Tensor | None
@@ -195,7 +213,7 @@ class Recurrent(nn.Module):
         starts = [self.start_state(layer, reverse) for layer in range(self.num_layers) for reverse in self.directions]
         count = len(starts)
         if hx is None:
-            return [None if start is None else start.expand(B, -1) for start in starts]
+            return [None if start is None else start.repeat(B, 1) for start in starts]
         check_state("hx", hx, (count, B, self.state_size), x, axes=" (layers * directions, B, N)")
         return list(hx.unbind(0))
 
@@ -230,6 +248,10 @@ class Recurrent(nn.Module):
             state = self.initial_state(shape[1:-1], x)
         else:
             check_state("state", state, shape, x)
+        return self.step_layers(x, state)
+
+    def step_layers(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One timestep of all layers: ``x [..., D]``, ``state [num_layers, ..., S]``."""
         states: list[Tensor] = []
         for layer, h in enumerate(state.unbind(0)):
             if layer > 0 and self.dropout > 0:
@@ -286,8 +308,9 @@ def changed_arguments(module: nn.Module) -> str:
 
 @cache
 def _defaults(kind: type[nn.Module]) -> dict[str, Any]:
-    arguments = inspect.signature(kind).parameters
-    return {name: argument.default for name, argument in arguments.items() if name not in ("device", "dtype")}
+    arguments = inspect.signature(kind).parameters.values()
+    named = [x for x in arguments if x.kind is not x.VAR_KEYWORD and x.name not in ("device", "dtype")]
+    return {argument.name: argument.default for argument in named}
 
 
 def _check_flags(**flags: object) -> None:

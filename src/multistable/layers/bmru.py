@@ -1,7 +1,7 @@
 """The bistable memory recurrent unit with the interface of ``torch.nn.GRU``: :class:`BMRU` and :class:`BMRUCell`."""
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,19 @@ from multistable.ops.checks import check_alpha_surr, check_sizes
 from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
 from multistable.ops.restart import bmru_layer_on_branch
 
-__all__ = ["BMRU", "BMRUCell", "Start"]
+__all__ = ["BMRU", "BMRUCell", "Start", "Thresholds"]
 
 Start = Literal["zero", "branch"]
+Thresholds = Literal["spread", "paper"]
+SPREAD = 2.0
+"""What ``thresholds="spread"`` adds to the threshold of the last unit."""
+
+
+def threshold_offsets(alpha: Tensor, bias: bool, beta_bias: float, thresholds: Thresholds) -> Tensor | None:
+    """``[2N]`` like alpha, added to the bias of candidates and thresholds; None for nothing."""
+    if thresholds == "paper" or not bias:
+        return None
+    return torch.cat([torch.zeros_like(alpha), beta_bias + torch.linspace(0, SPREAD, len(alpha)).to(alpha)]).detach()
 
 
 def init_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
@@ -40,6 +50,11 @@ def check_start(start: str) -> None:
         raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {start!r}")
 
 
+def check_thresholds(thresholds: str) -> None:
+    if thresholds not in get_args(Thresholds):
+        raise ValueError(f"thresholds must be one of {', '.join(get_args(Thresholds))}, got {thresholds!r}")
+
+
 class BMRU(Recurrent):
     r"""A multi-layer bistable memory recurrent unit, called like :class:`torch.nn.GRU`.
 
@@ -48,7 +63,7 @@ class BMRU(Recurrent):
     .. math::
         \begin{aligned}
             \hat h_t &= W_x x_t + b_x                   && \text{candidate} \\
-            \beta_t  &= |W_\beta x_t + b_\beta|         && \text{half-width of the bistable region} \\
+            \beta_t  &= |W_\beta x_t + b_\beta + c|     && \text{half-width of the bistable region} \\
             z_t      &= H(|\hat h_t| - \beta_t)         && \text{write gate, 0 or 1} \\
             h_t      &= z_t \odot S(\hat h_t) \odot \alpha + (1 - z_t) \odot h_{t-1} && \text{state}
         \end{aligned}
@@ -70,11 +85,15 @@ class BMRU(Recurrent):
         dropout: probability of dropout on the output of each layer but the last. Default: 0
         bidirectional: add a second set of units that reads the sequence backwards. Default: ``False``
         alpha_surr: sharpness of the surrogate derivative; 0 is the straight-through estimator. Default: 1.0
-        beta_bias: added to the random initial value of ``b_beta``. With 0 a unit writes at every other timestep at
-            first; with more than the usual size of candidates (about 0.6 for inputs of variance 1) it starts by
-            holding, as an LSTM does with its forget bias. On copy-first-input, 4 divided the error by five; on
-            sequences a hundred times as long the error was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05
-            (docs/log.md). Default: 0.0
+        thresholds: ``"spread"`` adds a constant ``c`` to the thresholds, from 0 for the first unit to 2 for the last.
+            At the beginning the first ones write at every other timestep and the last ones hold, as an LSTM does with
+            its forget bias: a compromise over six tasks (docs/defaults.md). ``c`` is a buffer, so that code that sets
+            all biases to zero leaves it alone. ``"paper"`` is the paper's equation, ``c = 0``, as is ``bias=False``.
+            Default: ``"spread"``
+        beta_bias: added to all thresholds: to ``c``, or, with ``"paper"``, to the random initial value of ``b_beta``.
+            With more than the usual size of candidates (about 0.6 for inputs of variance 1) every unit starts by
+            holding. On copy-first-input, 4 divided the error of ``"paper"`` by five; on sequences a hundred times as
+            long the error was 0.004 and 0.017 with two seeds instead of 0.14 and 0.05 (docs/log.md). Default: 0.0
         start: the state before the first step of a sequence, to which ``reset`` returns. ``"zero"`` lies between the
             two stable states, so that a unit that was never written is recognisable. ``"branch"`` is
             :math:`\alpha \odot S(0) = +\alpha`, a stable state, as the paper's derivation assumes; it has a gradient
@@ -103,16 +122,18 @@ class BMRU(Recurrent):
         weight_ih_l[k]: ``[2N, D]`` (``[2N, directions * N]`` for k > 0): ``W_x`` over ``W_beta`` of layer k.
         bias_ih_l[k]: ``[2N]``: ``b_x`` and ``b_beta``.
         alpha_l[k]: ``[N]``: the level of the stable states.
+        offset_l[k]: ``[2N]``, a buffer: zeros, then ``c``; None with ``thresholds="paper"``.
         weight_ih_l[k]_reverse, bias_ih_l[k]_reverse, alpha_l[k]_reverse: those of the reverse direction.
 
     Where the paper is silent: weights and biases start as those of ``nn.Linear`` (uniform in
     :math:`\pm 1/\sqrt{D}`), ``alpha`` at 1, ``h_0`` at 0 (``start``).
 
-    Where this differs from the paper: nowhere in the equations. A NaN in a candidate or threshold counts as a write of
-    NaN, so that a diverged model does not look like one that remembers.
+    Where this differs from the paper: by ``c``, unless ``thresholds="paper"``. A NaN in a candidate or threshold counts
+    as a write of NaN, so that a diverged model does not look like one that remembers.
 
     Where it differs from :class:`torch.nn.GRU`: there is no ``weight_hh``, because no gate reads the state, and no
-    ``proj_size``. The backward pass reads the output, so changing the output in place before it raises an error.
+    ``proj_size``. The backward pass reads the output, so changing the output in place before it raises an error that
+    says what to do.
 
     Under autocast the states have the dtype of the projection (bfloat16); ``alpha`` is rounded to it once, gradients
     accumulate in float32.
@@ -126,6 +147,7 @@ class BMRU(Recurrent):
 
     parallel = True
     takes_position = True
+    start: Start = "zero"  # of layers that were pickled before the argument existed
 
     def __init__(
         self,
@@ -139,6 +161,7 @@ class BMRU(Recurrent):
         *,
         alpha_surr: float = 1.0,
         beta_bias: float = 0.0,
+        thresholds: Thresholds = "spread",
         start: Start = "zero",
         backend: str = "auto",
         device: torch.device | str | None = None,
@@ -150,10 +173,15 @@ class BMRU(Recurrent):
         check_alpha_surr(alpha_surr)
         check_beta_bias(beta_bias, bias)
         check_start(start)
+        check_thresholds(thresholds)
         self.alpha_surr = alpha_surr
         self.beta_bias = beta_bias
+        self.thresholds: Thresholds = thresholds
         self.start = start
         self.create_parameters(device, dtype)
+        for name in self.offset_names():
+            self.register_buffer(name, threshold_offsets(self.parameters_of(0)[2], bias, beta_bias, thresholds))
+        cast(Any, self).register_load_state_dict_pre_hook(_add_offsets)
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         N = self.hidden_size
@@ -161,7 +189,22 @@ class BMRU(Recurrent):
 
     def init_layer(self, layer: int, reverse: bool) -> None:
         weight, bias, alpha = self.parameters_of(layer, reverse)
-        init_projection(weight, bias, alpha, self.beta_bias)
+        init_projection(weight, bias, alpha, self.beta_bias if self.thresholds == "paper" else 0.0)
+
+    def offset_names(self) -> list[str]:
+        """The names of the buffers, for each layer and direction."""
+        ends = ["", "_reverse"] if self.bidirectional else [""]
+        return [f"offset_l{layer}{end}" for layer in range(self.num_layers) for end in ends]
+
+    def projection_of(self, layer: int, reverse: bool = False) -> tuple[Tensor, Tensor | None, Tensor]:
+        """``W [2N, D]``, the whole bias ``[2N]`` or None, and alpha."""
+        weight, bias, alpha = self.parameters_of(layer, reverse)
+        offset = getattr(self, f"offset_l{layer}{'_reverse' if reverse else ''}", None)
+        return weight, bias if offset is None else bias + offset, alpha
+
+    def project(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
+        weight, bias, _ = self.projection_of(layer, reverse)
+        return F.linear(x, weight, bias)
 
     @torch.no_grad()
     def tune(self, codes: Tensor, gain: float = 1.0) -> None:
@@ -189,6 +232,9 @@ class BMRU(Recurrent):
             )
         for reverse, own in zip(self.directions, codes, strict=True):
             weight, bias, _ = self.parameters_of(0, reverse)
+            offset = getattr(self, f"offset_l0{'_reverse' if reverse else ''}")
+            if offset is not None:
+                offset.zero_()
             weight[: self.hidden_size, -P:] = 0
             weight[self.hidden_size :, :-P] = 0
             weight[self.hidden_size :, -P:] = -gain * own
@@ -200,7 +246,7 @@ class BMRU(Recurrent):
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        weight, bias, alpha = self.parameters_of(layer, reverse)
+        weight, bias, alpha = self.projection_of(layer, reverse)
         reset = steps.reset_reverse if reverse else steps.reset
         options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
         options["time_major"] = not self.batch_first
@@ -217,10 +263,17 @@ class BMRU(Recurrent):
         return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        weight, bias, alpha = self.parameters_of(layer)
+        weight, bias, alpha = self.projection_of(layer)
         cand, beta = F.linear(x, weight, bias).chunk(2, dim=-1)
         h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
         return h, h
+
+
+def _add_offsets(module: "BMRU | BMRUCell", state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Weights that were saved before there were offsets have none."""
+    for name in module.offset_names():
+        if getattr(module, name) is not None:
+            state_dict.setdefault(prefix + name, torch.zeros_like(getattr(module, name)))
 
 
 class BMRUCell(nn.Module):
@@ -233,7 +286,7 @@ class BMRUCell(nn.Module):
         hidden_size: number of units, ``N``.
         bias: whether to use ``b_x`` and ``b_beta``. Default: ``True``
         alpha_surr: sharpness of the surrogate derivative. Default: 1.0
-        beta_bias: as in :class:`BMRU`. Default: 0.0
+        thresholds, beta_bias: as in :class:`BMRU`. Default: ``"spread"`` and 0.0
         start: as in :class:`BMRU`: what ``hx`` is if not given. Default: ``"zero"``
         device, dtype: of the parameters.
 
@@ -244,7 +297,7 @@ class BMRUCell(nn.Module):
     Output: the new state, ``[B, N]`` or ``[N]``.
 
     Attributes:
-        weight_ih: ``[2N, D]``, ``W_x`` over ``W_beta``. bias_ih: ``[2N]``. alpha: ``[N]``.
+        weight_ih: ``[2N, D]``, ``W_x`` over ``W_beta``. bias_ih: ``[2N]``. alpha: ``[N]``. offset: ``[2N]``, a buffer.
 
     Example:
         >>> cell = BMRUCell(10, 20)
@@ -255,6 +308,8 @@ class BMRUCell(nn.Module):
         torch.Size([3, 20])
     """
 
+    offset: Tensor | None
+
     def __init__(
         self,
         input_size: int,
@@ -263,6 +318,7 @@ class BMRUCell(nn.Module):
         *,
         alpha_surr: float = 1.0,
         beta_bias: float = 0.0,
+        thresholds: Thresholds = "spread",
         start: Start = "zero",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -272,19 +328,26 @@ class BMRUCell(nn.Module):
         check_alpha_surr(alpha_surr)
         check_beta_bias(beta_bias, bias)
         check_start(start)
+        check_thresholds(thresholds)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
         self.alpha_surr = alpha_surr
         self.beta_bias = beta_bias
+        self.thresholds: Thresholds = thresholds
         self.start = start
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size, device=device, dtype=dtype))
         self.bias_ih = nn.Parameter(torch.empty(2 * hidden_size, device=device, dtype=dtype)) if bias else None
         self.alpha = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
+        self.register_buffer("offset", threshold_offsets(self.alpha, bias, beta_bias, thresholds))
+        cast(Any, self).register_load_state_dict_pre_hook(_add_offsets)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        init_projection(self.weight_ih, self.bias_ih, self.alpha, self.beta_bias)
+        init_projection(self.weight_ih, self.bias_ih, self.alpha, self.beta_bias if self.thresholds == "paper" else 0.0)
+
+    def offset_names(self) -> list[str]:
+        return ["offset"]
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         check_input(self, "input", input)
@@ -297,7 +360,8 @@ class BMRUCell(nn.Module):
             hx = input.new_zeros(shape) if self.start == "zero" else self.alpha.expand(shape)
         else:
             check_state("hx", hx, shape, input)
-        cand, beta = F.linear(input, self.weight_ih, self.bias_ih).chunk(2, dim=-1)
+        bias = self.bias_ih if self.offset is None or self.bias_ih is None else self.bias_ih + self.offset
+        cand, beta = F.linear(input, self.weight_ih, bias).chunk(2, dim=-1)
         return bmru_step(cand, beta, self.alpha, hx, alpha_surr=self.alpha_surr)
 
     def extra_repr(self) -> str:

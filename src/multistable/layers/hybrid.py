@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
-from multistable.layers.bmru import BMRU, Start
+from multistable.layers.bmru import BMRU, Start, Thresholds
 from multistable.layers.lru import LRU
 from multistable.layers.sequences import Steps
 
@@ -17,21 +17,22 @@ __all__ = ["Hybrid"]
 class Hybrid(Recurrent):
     r"""A BMRU and an LRU that read the same input, called like :class:`torch.nn.GRU`.
 
-    The ``hidden_size`` units are divided: ``N_b = ceil(hidden_size / 2)`` bistable ones and
-    ``N_l = floor(hidden_size / 2)`` complex linear ones. State and features are the concatenation of both,
-    ``S = N_b + 2 N_l`` numbers.
+    State and features are the concatenation of both, ``hidden_size`` numbers. Half of them are bistable units, half
+    (rounded down to an even number) are ``lru_size / 2`` complex linear units.
 
     Args:
         input_size: number of features of the input, ``D``, positions included.
-        hidden_size: number of units of both kinds together, at least 2.
+        hidden_size: numbers of both kinds together, at least 3.
         num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype: as in
             :class:`~multistable.BMRU`; ``bias`` is that of the BMRU, the LRU has none.
+        lru_size: how many of the numbers belong to the LRU, two per complex unit. The paper has as many complex units
+            as bistable ones: ``lru_size = 2 / 3 * hidden_size``. Default: ``None``, half of them
         position_size: that many of the input's last features are a position encoding, which the BMRU reads and the LRU
             does not. Default: 0
-        alpha_surr, beta_bias, start: as in :class:`~multistable.BMRU`.
+        alpha_surr, beta_bias, thresholds, start: as in :class:`~multistable.BMRU`.
         r_min, r_max, theta_max: as in :class:`~multistable.LRU`.
 
-    Inputs and outputs are those of :class:`~multistable.BMRU` with ``S`` for ``N``.
+    Inputs and outputs are those of :class:`~multistable.BMRU` with ``hidden_size`` for ``N``.
 
     Attributes:
         bmru, lru: the parts, one per layer.
@@ -40,7 +41,7 @@ class Hybrid(Recurrent):
         >>> rnn = Hybrid(10, 20)
         >>> output, h_n = rnn(torch.randn(5, 3, 10))
         >>> output.shape, h_n.shape
-        (torch.Size([5, 3, 30]), torch.Size([1, 3, 30]))
+        (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
 
     parallel = True
@@ -57,9 +58,11 @@ class Hybrid(Recurrent):
         dropout: float = 0.0,
         bidirectional: bool = False,
         *,
+        lru_size: int | None = None,
         position_size: int = 0,
         alpha_surr: float = 1.0,
         beta_bias: float = 0.0,
+        thresholds: Thresholds = "spread",
         start: Start = "zero",
         r_min: float = 0.0,
         r_max: float = 0.99,
@@ -71,27 +74,38 @@ class Hybrid(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
-        if hidden_size < 2:
-            raise ValueError(f"hidden_size must be at least 2, one unit of each kind, got {hidden_size}")
+        if hidden_size < 3:
+            raise ValueError(f"hidden_size must be at least 3: one bistable and one complex unit, got {hidden_size}")
+        if lru_size is not None and (lru_size % 2 or not 0 < lru_size < hidden_size):
+            raise ValueError(f"lru_size must be even and lie between 0 and hidden_size, got {lru_size!r}")
+        self.lru_size = lru_size
         if not 0 <= position_size < input_size:
             raise ValueError(f"position_size must lie between 0 and input_size - 1, got {position_size!r}")
         self.position_size = position_size
-        self.alpha_surr, self.beta_bias, self.start = alpha_surr, beta_bias, start
+        self.alpha_surr, self.beta_bias, self.thresholds, self.start = alpha_surr, beta_bias, thresholds, start
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
         common: dict[str, Any] = {"batch_first": batch_first, "bidirectional": bidirectional, "backend": backend}
         common |= {"device": device, "dtype": dtype}
         self.bmru, self.lru = nn.ModuleList(), nn.ModuleList()
         for layer in range(num_layers):
-            width, N = self.width(layer), hidden_size // 2
+            width = self.width(layer)
             bistable: dict[str, Any] = {"alpha_surr": alpha_surr, "beta_bias": beta_bias, "start": start}
-            self.bmru.append(BMRU(width, hidden_size - N, bias=bias, **bistable, **common))
+            bistable["thresholds"] = thresholds
+            self.bmru.append(BMRU(width, self.parts[0].size, bias=bias, **bistable, **common))
             width = width - position_size if layer == 0 else width
-            self.lru.append(LRU(width, N, r_min=r_min, r_max=r_max, theta_max=theta_max, **common))
+            self.lru.append(LRU(width, self.parts[1].size, r_min=r_min, r_max=r_max, theta_max=theta_max, **common))
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        N = self.hidden_size // 2
-        return Part("bmru", self.hidden_size - N), Part("lru", 2 * N, pairs=True)
+        size = max(2, self.hidden_size // 4 * 2) if self.lru_size is None else self.lru_size
+        return Part("bmru", self.hidden_size - size), Part("lru", size, pairs=True)
+
+    @staticmethod
+    def size_options(units: int) -> dict[str, int]:
+        """Half of the units bistable, half of them complex: the paper's division."""
+        if units < 2:
+            raise ValueError(f"a hybrid must have at least 2 units, one of each kind, got {units}")
+        return {"hidden_size": units + units // 2, "lru_size": units // 2 * 2}
 
     def cells_of(self, layer: int) -> tuple[BMRU, LRU]:
         return cast(BMRU, self.bmru[layer]), cast(LRU, self.lru[layer])
@@ -101,7 +115,7 @@ class Hybrid(Recurrent):
             part.init_layer(0, reverse)
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """A state ``[..., S]`` as that of the BMRU and that of the LRU."""
+        """A state ``[..., hidden_size]`` as that of the BMRU and that of the LRU."""
         N = self.parts[0].size
         return state[..., :N], state[..., N:]
 

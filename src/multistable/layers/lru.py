@@ -1,7 +1,8 @@
 """The linear recurrent unit (Orvieto et al. 2023) with the interface of ``torch.nn.GRU``."""
 
 import math
-from typing import Any
+import warnings
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -30,18 +31,22 @@ class LRU(Recurrent):
     :math:`\gamma` at :math:`\sqrt{1 - |\lambda|^2}`, which makes white input give every unit the same variance.
 
     Complex numbers are stored as pairs, all real parts and then all imaginary parts, so that states and features are
-    real ``[..., 2N]`` and half precision works.
+    real and half precision works. As in every layer, ``hidden_size`` counts the numbers of output and state: there are
+    ``N = hidden_size / 2`` complex units.
 
     Args:
         input_size: number of features of the input, ``D``.
-        hidden_size: number of complex units, ``N``.
+        hidden_size: twice the number of complex units, ``2N``; even.
         num_layers, batch_first, dropout, bidirectional, backend, device, dtype: as in :class:`~multistable.BMRU`.
         bias: whether to add a complex bias to ``B x``. Default: ``False``, as in the paper
         r_min, r_max: the ring in which the eigenvalues start. Default: 0 and 0.99
         theta_max: the largest phase at the start. Default: :math:`2 \pi`
 
-    Inputs and outputs are those of :class:`~multistable.BMRU` (``reset`` and ``lengths`` included) with ``2N`` for
-    ``N``: **output** ``[..., directions * 2N]``, **h_n** ``[num_layers * directions, B, 2N]``.
+    Inputs and outputs are those of :class:`~multistable.BMRU`: **output** ``[..., directions * hidden_size]``, **h_n**
+    ``[num_layers * directions, B, hidden_size]``.
+
+    Nothing is nonlinear: several layers on each other are one linear map, and the constructor warns of it.
+    :class:`~multistable.Stack` puts a nonlinearity between them.
 
     Attributes:
         weight_ih_l[k]: ``[2N, D]``: the real part of ``B`` over its imaginary part.
@@ -55,7 +60,7 @@ class LRU(Recurrent):
         >>> rnn = LRU(10, 20)
         >>> output, h_n = rnn(torch.randn(5, 3, 10))
         >>> output.shape, h_n.shape
-        (torch.Size([5, 3, 40]), torch.Size([1, 3, 40]))
+        (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
 
     has_skip = True
@@ -81,19 +86,34 @@ class LRU(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
+        if hidden_size % 2:
+            raise ValueError(
+                f"hidden_size of an LRU must be even (a real and an imaginary part per unit), got {hidden_size}"
+            )
+        if num_layers > 1:
+            warnings.warn(
+                f"LRU(num_layers={num_layers}) is one linear map: nothing is nonlinear between the layers, as it is in "
+                'Stack("lru", ...)',
+                stacklevel=2,
+            )
         if not 0 <= r_min < r_max <= 1:
             raise ValueError(f"r_min and r_max must satisfy 0 <= r_min < r_max <= 1, got {r_min!r} and {r_max!r}")
         if not theta_max > 0:
             raise ValueError(f"theta_max must be positive, got {theta_max!r}")
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
         self.create_parameters(device, dtype)
+        cast(Any, self).register_load_state_dict_pre_hook(_explain_size)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        return (Part("lru", 2 * self.hidden_size, pairs=True),)
+        return (Part("lru", self.hidden_size, pairs=True),)
+
+    @staticmethod
+    def size_options(units: int) -> dict[str, int]:
+        return {"hidden_size": 2 * units}
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        N = self.hidden_size
+        N = self.hidden_size // 2
         return {"weight_ih": (2 * N, width), "bias_ih": (2 * N,), "log_nu": (N,), "log_theta": (N,), "log_gamma": (N,)}
 
     @torch.no_grad()
@@ -103,14 +123,14 @@ class LRU(Recurrent):
         if bias is not None:
             nn.init.zeros_(bias)
         # Computed in float64 and kept off the ends of the interval, where a logarithm is infinite.
-        area, phase = (torch.rand(self.hidden_size, dtype=torch.float64).clamp(1e-6, 1 - 1e-6) for _ in range(2))
+        area, phase = (torch.rand(len(log_nu), dtype=torch.float64).clamp(1e-6, 1 - 1e-6) for _ in range(2))
         squared = area * (self.r_max**2 - self.r_min**2) + self.r_min**2  # |lambda|^2: uniform on the ring's area
         log_nu.copy_((-0.5 * squared.log()).log())
         log_theta.copy_((self.theta_max * phase).log())
         log_gamma.copy_(0.5 * (1 - squared).log())
 
     def eigenvalues(self, layer: int = 0, reverse: bool = False) -> Tensor:
-        """``lambda`` as pairs, ``[2N]``: real parts, then imaginary ones."""
+        """``lambda`` as pairs, ``[hidden_size]``: real parts, then imaginary ones."""
         _, _, log_nu, log_theta, _ = self.parameters_of(layer, reverse)
         radius, theta = torch.exp(-torch.exp(log_nu)), torch.exp(log_theta)
         return torch.cat([radius * torch.cos(theta), radius * torch.sin(theta)])
@@ -136,3 +156,13 @@ class LRU(Recurrent):
         b = self.project(x, layer)
         h = (numerics.multiply(self.eigenvalues(layer), h) + b).to(b.dtype)
         return h, h
+
+
+def _explain_size(lru: LRU, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    """Explain the shapes of weights that were saved when ``hidden_size`` counted complex units."""
+    saved, errors = state_dict.get(f"{prefix}weight_ih_l0"), args[-1]
+    if isinstance(saved, Tensor) and len(saved) == 2 * lru.hidden_size:
+        errors.append(
+            f"{prefix or 'LRU'}: hidden_size counts numbers now, two per complex unit: these weights are those of "
+            f"LRU({lru.input_size}, {len(saved)})"
+        )

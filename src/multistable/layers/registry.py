@@ -2,6 +2,7 @@
 
     bmru, lru, ...      one word for each layer of LAYERS
     clocked:FIELD:N     ClockedRNN with N iterations per timestep: clocked:brc:4
+    fsm:K               FSM with K states per unit: fsm:4
     mru:FIELD           MRU with at most two stable branches, mru:FIELD:K with at most K: mru:simplified_brc
 
 FIELD is a key of :data:`multistable.dynamics.FIELDS`; a program can add its own. The name determines the layer
@@ -16,12 +17,15 @@ from multistable.layers.base import Recurrent
 from multistable.layers.bmru import BMRU
 from multistable.layers.brc import BRC, NBRC
 from multistable.layers.clocked import ClockedRNN
+from multistable.layers.counter import Counter
+from multistable.layers.fsm import FSM
 from multistable.layers.hybrid import Hybrid
 from multistable.layers.hysteresis import HysteresisMRU
 from multistable.layers.lru import LRU
 from multistable.layers.mingru import MinGRU
 from multistable.layers.mru import MRU
 from multistable.layers.torch_rnn import GRU, LSTM
+from multistable.ops.maps import MOST_STATES
 
 __all__ = ["LAYERS", "describe_names", "find_layer"]
 
@@ -33,6 +37,7 @@ LAYERS: dict[str, type[Recurrent]] = {
     "brc": BRC,
     "nbrc": NBRC,
     "mingru": MinGRU,
+    "counter": Counter,
     "gru": GRU,
     "lstm": LSTM,
 }
@@ -48,6 +53,9 @@ def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
     """
     if name in LAYERS:
         return LAYERS[name], {}
+    match = re.fullmatch(r"fsm:([1-9]\d*)", str(name))
+    if match is not None and int(match[1]) <= MOST_STATES:
+        return FSM, {"n_states": int(match[1])}
     match = re.fullmatch(r"(mru|clocked):(\w+)(?::([1-9]\d*))?", str(name))
     if match is not None and match[2] in FIELDS:
         field, number = FIELDS[match[2]](), match[3]
@@ -61,6 +69,6 @@ def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
 def describe_names() -> str:
     """The valid layer names, for error messages."""
     return (
-        f"names out of {', '.join(LAYERS)}, clocked:FIELD:N (N iterations per timestep), mru:FIELD or mru:FIELD:K (at "
-        f"most K branches) with FIELD out of {', '.join(FIELDS)}"
+        f"names out of {', '.join(LAYERS)}, fsm:K (K states, at most {MOST_STATES}), clocked:FIELD:N (N iterations "
+        f"per timestep), mru:FIELD or mru:FIELD:K (at most K branches) with FIELD out of {', '.join(FIELDS)}"
     )

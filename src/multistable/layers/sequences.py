@@ -1,7 +1,7 @@
 """The timesteps of a batch: which are valid, where segments start, and how a scan respects both."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -59,6 +59,11 @@ class Steps:
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
+
+    def with_batch_first(self) -> "Steps":
+        """The same steps for an input ``[B, T, D]``."""
+        valid = self.valid if self.batch_first or self.valid is None else self.valid.transpose(0, 1)
+        return replace(self, batch_first=True, valid=valid)
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
@@ -169,7 +174,9 @@ def check_input(module: nn.Module, name: str, x: object) -> None:
 def check_state(name: str, state: object, shape: tuple[int, ...], x: Tensor, axes: str = "") -> None:
     """Raise unless ``state`` is a float tensor of this shape on x's device. ``axes`` explains the shape."""
     if not isinstance(state, Tensor):
-        raise TypeError(f"{name} must be one tensor, got {type(state).__name__}")
+        kind = type(state).__name__
+        advice = " (for code of nn.LSTM see LikeLSTM)" if kind == "tuple" else ""
+        raise TypeError(f"{name} must be one tensor, got {kind}{advice}")
     if state.shape != shape:
         raise ValueError(f"{name} must have shape {list(shape)}{axes}, got {list(state.shape)}")
     if not state.is_floating_point():
@@ -192,6 +199,7 @@ def _check_lengths(lengths: object, B: int, T: int) -> Tensor:
     lengths = as_tensor("lengths", lengths)
     if lengths.shape != (B,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
+    lengths = lengths.long()  # a byte cannot be compared with T = 300
     # Check values on the CPU only: on a GPU, reading them would wait for the device.
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and ((lengths < 0) | (lengths > T)).any():
         raise ValueError(f"lengths must lie between 0 and T = {T}, got {cast(Any, lengths).tolist()}")

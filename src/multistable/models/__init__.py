@@ -34,5 +34,6 @@ dropout                   On the output of each GLU; 0 by default, because the p
 from multistable.models.build import build_model
 from multistable.models.config import LRUConfig, ModelConfig, PositionConfig
 from multistable.models.sequence import ModelState, SequenceModel
+from multistable.models.stack import Stack
 
-__all__ = ["LRUConfig", "ModelConfig", "ModelState", "PositionConfig", "SequenceModel", "build_model"]
+__all__ = ["LRUConfig", "ModelConfig", "ModelState", "PositionConfig", "SequenceModel", "Stack", "build_model"]

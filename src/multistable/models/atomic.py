@@ -1,11 +1,20 @@
 """Write a file completely or not at all."""
 
+import errno
 import os
+import secrets
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
+from typing import IO
 
-__all__ = ["file_named", "part_of", "whole_file", "write_atomically"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+__all__ = ["file_named", "is_stream", "new_part", "whole_file", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -18,31 +27,89 @@ def write_atomically(path: Path, content: bytes) -> None:
 def whole_file(path: Path) -> Generator[Path]:
     """Yield a temporary path to write to, and rename it to ``path`` when the block ends without an error.
 
-    After a kill or a crash at any moment ``path`` holds either its old content or the new one. A killed writer leaves
-    ``.NAME.part`` behind, which the next writer overwrites. An ``OSError`` names ``path``, even if the disk is full.
+    After a kill or a crash at any moment ``path`` holds either its old content or the new one; of several writers the
+    last one wins. A link is followed, and a pipe or a device such as ``/dev/stdout`` is written to as it is. An
+    ``OSError`` names ``path``, even if the disk is full.
     """
-    part = part_of(path)
-    try:
+    if is_stream(path):
         with file_named(path):
-            yield part
-            with part.open("r+b") as file:  # Windows does not synchronise a file that is open for reading only
-                os.fsync(file.fileno())
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+            yield path
+        return
+    target = path.resolve()
+    with new_part(path, target) as file, file_named(path, part := Path(file.name)):
+        yield part
+        os.fsync(file.fileno())
+        if fcntl is None:  # Windows does not rename an open file
+            file.close()
+        part.replace(target)
+        _sync_folder(target.parent)  # `reproduce` removes a run's checkpoints once its result is stored
 
 
-def part_of(path: Path) -> Path:
-    """The temporary file beside ``path``."""
-    return path.with_name(f".{path.name}.part")
+def is_stream(path: Path) -> bool:
+    """Whether ``path`` is a pipe or a character device; raise if it exists and is no regular file or folder either."""
+    if path.is_fifo() or path.is_char_device():
+        return True
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "is neither a file nor a pipe", str(path))
+    return False
 
 
 @contextmanager
-def file_named(path: Path) -> Generator[None]:
-    """Make OSErrors raised while writing name ``path``, not its temporary file."""
+def new_part(path: Path, target: Path) -> Generator[IO[bytes]]:
+    """A new temporary file ``.NAME.*.part`` beside ``target``, removed in the end. Errors name ``path``.
+
+    No two writers share one. Its lock shows that its writer is alive: those of killed writers are removed.
+    """
+    for leftover in target.parent.glob(f".{escape(target.name)}.*.part"):
+        with suppress(OSError), leftover.open("rb") as file:
+            if _lock(file):
+                leftover.unlink()
+    file = _create(path, target)
+    try:
+        yield file
+    finally:
+        Path(file.name).unlink(missing_ok=True)
+        file.close()
+
+
+def _create(path: Path, target: Path) -> IO[bytes]:
+    while True:
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        with file_named(path, part):
+            file = part.open("xb")  # does not follow a link that somebody put there
+        _lock(file)
+        if os.fstat(file.fileno()).st_nlink:  # another writer may have removed it before it was locked
+            return file
+        file.close()
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Lock a file until it is closed; False if that is impossible or another process holds it."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write a renamed entry to the disk; Windows has no such call."""
+    if fcntl is not None:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def file_named(path: Path, part: Path | None = None) -> Generator[None]:
+    """Make OSErrors raised while writing name ``path``, not its temporary file ``part``."""
     try:
         yield
     except OSError as error:
-        if error.filename in (None, str(part_of(path))):
+        if error.filename in (None, str(part)):
             error.filename, error.filename2 = str(path), None
         raise

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from multistable.layers import Recurrent
 from multistable.layers.base import Part
 from multistable.layers.sequences import Steps, at_steps
-from multistable.models.norm import BatchNorm
+from multistable.models.norm import BatchNorm, LayerNorm
 
 __all__ = ["Block", "ReadOut"]
 
@@ -57,7 +57,9 @@ class Block(nn.Module):
     then ``a * sigmoid(b)``.
     """
 
-    def __init__(self, norm: BatchNorm, cell: Recurrent, out_proj: ReadOut, glu: nn.Linear, dropout: float) -> None:
+    def __init__(
+        self, norm: BatchNorm | LayerNorm, cell: Recurrent, out_proj: ReadOut, glu: nn.Linear, dropout: float
+    ) -> None:
         super().__init__()
         self.norm = norm
         self.cell = cell
@@ -65,6 +67,11 @@ class Block(nn.Module):
         self.skip = nn.Parameter(torch.randn(glu.in_features)) if cell.has_skip else None
         self.glu = glu
         self.dropout = dropout
+
+    def reset_parameters(self) -> None:
+        """Draw ``skip ~ N(0, 1)``; the other parameters are those of modules."""
+        if self.skip is not None:
+            nn.init.normal_(self.skip)
 
     def forward(
         self, x: Tensor, state: Tensor | None, steps: Steps, position: Tensor | None = None, last: bool = False
@@ -81,8 +88,8 @@ class Block(nn.Module):
                 features = h_n[0, :, : self.cell.feature_size]
         return self.mix(x, u, features, self.training), h_n
 
-    def step(self, x: Tensor, state: Tensor, position: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One timestep, ``x [B, H]`` and ``position [B, P]``, without dropout and with the running statistics."""
+    def step(self, x: Tensor, state: Tensor, position: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One timestep, ``x [..., H]`` and ``position [..., P]``, without dropout and with the running statistics."""
         u = self.norm.step(x)
         features, state = self.cell.step(self.with_position(u, position), state)
         return self.mix(x, u, features, False), state

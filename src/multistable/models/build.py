@@ -14,7 +14,7 @@ from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding
 from multistable.models.sequence import Head, SequenceModel
 
-__all__ = ["build_model"]
+__all__ = ["build_linear", "build_model", "init_unit"]
 
 
 def build_model(config: ModelConfig) -> SequenceModel:
@@ -28,9 +28,9 @@ def build_model(config: ModelConfig) -> SequenceModel:
     """
     H, p = config.d_model, config.position
     model = SequenceModel(
-        encoder=build_linear(config.d_input, H, config),
+        encoder=build_linear(config.d_input, H, config.initial),
         blocks=[build_block(name, config) for name in config.cells],
-        head=Head(build_linear(H, H, config), build_linear(H, config.d_output, config)),
+        head=Head(build_linear(H, H, config.initial), build_linear(H, config.d_output, config.initial)),
         position=None if p is None else build_position(p),
         config=config,
     )
@@ -49,20 +49,26 @@ def build_block(name: str, config: ModelConfig) -> Block:
     H, cell = config.d_model, build_layer(name, config)
     variance = 1 if config.initial == "unit" else 1 / 3
     out_proj = ReadOut(cell.parts, 2 if config.bidirectional else 1, H, variance)
-    return Block(BatchNorm(H), cell, out_proj, build_linear(H, 2 * H, config), config.dropout)
+    return Block(BatchNorm(H), cell, out_proj, build_linear(H, 2 * H, config.initial), config.dropout)
 
 
-def build_linear(D: int, H: int, config: ModelConfig) -> nn.Linear:
+def build_linear(D: int, H: int, initial: str = "unit", bias: bool = True) -> nn.Linear:
     """A linear map; with ``initial="unit"`` its output has the variance of its input.
 
     torch's own initialisation leaves a third of the variance, and a 27th after three maps. With it a model of one block
     stayed at chance on Pathfinder's easy images; with ``"unit"`` and a slower start it learns them within two epochs
     (docs/log.md).
     """
-    layer = nn.Linear(D, H)
-    if config.initial == "unit":
-        nn.init.uniform_(layer.weight, -math.sqrt(3 / D), math.sqrt(3 / D))
+    layer = nn.Linear(D, H, bias=bias)
+    if initial == "unit":
+        init_unit(layer)
     return layer
+
+
+def init_unit(layer: nn.Linear) -> None:
+    """Draw uniform weights of variance ``1 / in_features``."""
+    bound = math.sqrt(3 / layer.in_features)
+    nn.init.uniform_(layer.weight, -bound, bound)
 
 
 def tune(model: SequenceModel, position: PositionConfig) -> None:
@@ -94,9 +100,10 @@ def build_layer(name: str, config: ModelConfig) -> Recurrent:
         "alpha_surr": config.alpha_surr,
         "beta_bias": config.beta_bias,
         "start": config.start,
+        "thresholds": "paper",
         "position_size": 0 if position is None or position.everywhere else P,  # read by the BMRU of a hybrid only
         **dataclasses.asdict(config.lru),
     }
     options |= {key: value for key, value in available.items() if key in inspect.signature(kind).parameters}
-    options |= {"input_size": config.d_model + P, "hidden_size": config.d_state}
+    options |= {"input_size": config.d_model + P, **kind.size_options(config.d_state)}
     return kind(batch_first=True, bidirectional=config.bidirectional, **options)

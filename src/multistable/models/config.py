@@ -82,7 +82,7 @@ class ModelConfig:
     d_model: int = 256
     """H, the width between blocks."""
     d_state: int = 256
-    """N, the units of a layer, per direction."""
+    """N, the units of a layer, per direction, as the paper counts them: an LRU has 2N numbers, a hybrid 3N / 2."""
     bidirectional: bool = False
     pooling: Literal["last", "mean", "none"] = "last"
     position: PositionConfig | None = None

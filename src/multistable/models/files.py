@@ -1,7 +1,8 @@
 """Models as files, ``config.json`` and ``model.safetensors`` in a folder, and on the Hugging Face Hub.
 
 No pickle. Each file is written completely or not at all. The weights carry the configuration and a checksum, so loading
-raises if the two files do not belong together or were damaged.
+raises if the two files do not belong together or were damaged. Files of strangers cost no more memory than they have
+bytes, and a download stops at :data:`LARGEST` (docs/trust.md).
 """
 
 import json
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from multistable.models.atomic import write_atomically
 from multistable.models.build import build_model
@@ -17,11 +19,14 @@ from multistable.models.config import ModelConfig
 from multistable.models.sequence import SequenceModel
 from multistable.models.tensors import import_extra, load_tensors, save_tensors
 
-__all__ = ["download", "load", "save", "upload"]
+__all__ = ["download", "from_tensors", "load", "save", "upload"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+LARGEST = {CONFIG: 1 << 20, WEIGHTS: 1 << 32}
+"""The most bytes to download of each file. The paper's largest model has 100 MB."""
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Exceptions raised by malformed JSON, or by JSON that holds something unexpected."""
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MODEL_CARD = """\
 ---
 library_name: multistable
@@ -51,18 +56,40 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceMode
             raise FileNotFoundError(f"{path} does not exist: a saved model is a folder with {CONFIG} and {WEIGHTS}")
     try:
         config = ModelConfig.from_dict(json.loads(config_path.read_text(encoding="utf-8")))
-        with torch.device("meta"):  # neither memory nor random numbers for weights that are replaced at once
-            model = build_model(config)
     except UNREADABLE as error:
         raise ValueError(f"{config_path} is not the configuration of a model: {error}") from error
     tensors, info = load_tensors(weights_path)
     if _stored_config(info, config) != config:
         raise ValueError(f"{weights_path} was saved with another configuration than the {CONFIG} beside it")
+    return from_tensors(config, tensors, f"{weights_path} does not fit {config_path}").to(device).eval()
+
+
+def from_tensors(config: ModelConfig, tensors: dict[str, Tensor], mismatch: str) -> SequenceModel:
+    """Build the model of ``config`` around these tensors: no other memory, no random numbers.
+
+    Raise ``ValueError``, one sentence that begins with ``mismatch``, if they do not fit.
+    """
+    blocks = {name.split(".")[1] for name in tensors if name.startswith("blocks.")}
+    if len(blocks) != len(config.cells):  # before building: a block takes 3 ms and 10 tensors
+        raise ValueError(f"{mismatch}: it has {len(blocks)} blocks, expected {len(config.cells)}")
     try:
-        model.load_state_dict(tensors, assign=True)
-    except RuntimeError as error:
-        raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
-    return model.to(device).eval()
+        with torch.device("meta"):
+            model = build_model(config)
+    except (RuntimeError, *UNREADABLE) as error:  # RuntimeError: sizes beyond 64 bits
+        first = str(error).partition("\n")[0]  # torch adds many lines
+        raise ValueError(f"{mismatch}: no model has this configuration: {first}") from error
+    expected = model.state_dict()
+    if different := sorted(expected.keys() ^ tensors.keys()):
+        raise ValueError(f"{mismatch}: it differs in {', '.join(different[:3])}{', ...' if different[3:] else ''}")
+    floats = {x.dtype for name, x in tensors.items() if expected[name].is_floating_point()}
+    for name, x in tensors.items():
+        wanted = expected[name]
+        if x.shape != wanted.shape:
+            raise ValueError(f"{mismatch}: {name} must have shape {list(wanted.shape)}, got {list(x.shape)}")
+        if x.dtype not in (FLOATS if wanted.is_floating_point() else (wanted.dtype,)) or len(floats) > 1:
+            raise ValueError(f"{mismatch}: its numbers must be floats of one dtype, got {name} in {x.dtype}")
+    model.load_state_dict(tensors, assign=True)
+    return model
 
 
 def _stored_config(info: dict[str, Any], default: ModelConfig) -> ModelConfig | None:
@@ -76,10 +103,36 @@ def _stored_config(info: dict[str, Any], default: ModelConfig) -> ModelConfig | 
 
 
 def download(repo_id: str, **options: Any) -> Path:
-    """Download both files from the Hub and return their folder; ``options`` are those of ``hf_hub_download``."""
+    """Download both files from the Hub and return their folder; ``options`` are those of ``hf_hub_download``.
+
+    Raises ``OSError`` if a file is larger than :data:`LARGEST`, whatever size the server names.
+    """
     hub = import_extra("huggingface_hub", "hub")
-    paths = [Path(hub.hf_hub_download(repo_id, name, **options)) for name in (CONFIG, WEIGHTS)]
+    paths: list[Path] = []
+    for name, most in LARGEST.items():
+        try:
+            paths.append(Path(hub.hf_hub_download(repo_id, name, **{"tqdm_class": _limited(most)} | options)))
+        except (OSError, ValueError):
+            raise
+        except Exception as error:  # those of the HTTP library that this version of huggingface_hub uses
+            raise OSError(f"{name} of {repo_id} could not be downloaded: {error}") from error
     return paths[0].parent
+
+
+def _limited(most: int) -> Any:
+    """The class of a progress bar that raises after ``most`` bytes: the only call that sees them arrive."""
+
+    class Bar(import_extra("huggingface_hub.utils", "hub").tqdm):
+        received = 0
+
+        def update(self, n: float | None = 1) -> Any:
+            self.received += n or 0
+            if self.received > most:
+                raise OSError(f"the file is larger than {most:,} bytes, the most that is downloaded")
+            bar: Any = super()
+            return bar.update(n)
+
+    return Bar
 
 
 def upload(

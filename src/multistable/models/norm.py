@@ -1,4 +1,4 @@
-"""Batch norm over the valid steps of a batch, optionally over those of all processes."""
+"""Batch norm over the valid steps of a batch, optionally over those of all processes, and layer norm."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
@@ -10,7 +10,17 @@ from torch import Tensor, nn
 
 from multistable.ops.numerics import wide
 
-__all__ = ["BatchNorm"]
+__all__ = ["BatchNorm", "LayerNorm"]
+
+
+class LayerNorm(nn.LayerNorm):
+    """``weight * (x - mean) / sqrt(var + eps) + bias`` over the features of each step; see :class:`BatchNorm`."""
+
+    def forward(self, input: Tensor, valid: Tensor | None = None) -> Tensor:
+        return super().forward(input)
+
+    def step(self, x: Tensor) -> Tensor:
+        return super().forward(x)
 
 
 class BatchNorm(nn.Module):
@@ -32,10 +42,15 @@ class BatchNorm(nn.Module):
         self.eps = eps
         self.momentum = momentum
         self.synchronized = False
-        self.weight = nn.Parameter(torch.ones(H))
-        self.bias = nn.Parameter(torch.zeros(H))
-        self.register_buffer("running_mean", torch.zeros(H))
-        self.register_buffer("running_var", torch.ones(H))
+        self.weight = nn.Parameter(torch.empty(H))
+        self.bias = nn.Parameter(torch.empty(H))
+        self.register_buffer("running_mean", torch.empty(H))
+        self.register_buffer("running_var", torch.empty(H))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for tensor, value in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
+            nn.init.constant_(tensor, value)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """Normalise ``x [B, T, H]``; ``valid [B, T, 1]`` marks the steps that count, None if all do."""

@@ -7,11 +7,11 @@ import hashlib
 import importlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
-from multistable.models.atomic import write_atomically
+from multistable.models.atomic import is_stream, write_atomically
 
 __all__ = ["DamagedFileError", "import_extra", "load_tensors", "save_tensors"]
 
@@ -39,7 +39,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     A file written by another program has no record: its ``info`` is empty and nothing is checked.
     """
-    safetensors, content = import_extra("safetensors.torch", "files"), path.read_bytes()
+    safetensors = import_extra("safetensors.torch", "files")
+    if is_stream(path):  # reading a pipe would wait for ever
+        raise DamagedFileError(f"{path} is not a file")
+    content = path.read_bytes()
     try:
         tensors = safetensors.load(content)
         header, numbers = _split(content)
@@ -52,11 +55,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         else:
             expected, info = record["checksum"], record["info"]
             actual = _checksum(header, numbers, info)
+        if not isinstance(info, dict):
+            raise TypeError(f"its record must be an object, got {type(info).__name__}")
     except Exception as error:  # safetensors has an exception of its own for each way in which a file can be broken
         raise DamagedFileError(f"{path} is truncated or not a safetensors file: {error}") from error
     if actual != expected:
         raise DamagedFileError(f"{path} is corrupt: its content does not match the checksum stored with it")
-    return tensors, info
+    return tensors, cast(dict[str, Any], info)
 
 
 def _checksum(header: dict[str, Any], numbers: memoryview, info: dict[str, Any]) -> str:

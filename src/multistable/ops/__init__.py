@@ -1,14 +1,28 @@
-"""The two recurrences, latch and linear, over whole sequences ``[B, T, N]``.
+"""Three recurrences, latch, linear and map, over whole sequences ``[B, T, N]``.
 
 Each scan is defined by a loop (``reference.py``) and computed by the fastest backend that can serve the tensors;
-:func:`explain` says which one and why. Latches only select, so every backend returns the same bits.
+:func:`explain` says which one and why. Latches and maps only select, so every backend returns the same bits.
 """
+
+from typing import Any
 
 from torch import Tensor
 
 from multistable.ops import reference
-from multistable.ops.checks import check_alpha_surr, check_bmru, check_latch, check_linear, check_state, check_tensors
+from multistable.ops.autograd import Function
+from multistable.ops.checks import (
+    check_alpha_surr,
+    check_bmru,
+    check_latch,
+    check_linear,
+    check_map_adjoint,
+    check_maps,
+    check_state,
+    check_tensors,
+)
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
+from multistable.ops.map_operators import in_range
+from multistable.ops.maps import unpack
 from multistable.ops.memory import release_memory
 from multistable.ops.numerics import from_pairs, to_pairs
 from multistable.ops.operators import batch_first, call, last_state
@@ -24,6 +38,8 @@ __all__ = [
     "explain",
     "latch_scan",
     "linear_scan",
+    "map_adjoint",
+    "map_scan",
     "release_memory",
 ]
 
@@ -108,6 +124,118 @@ def linear_scan(
     start = None if h0 is None else to_pairs(h0)
     h = call("linear_scan", to_pairs(a), to_pairs(b), start, reset, True, False, backend)[0]
     return from_pairs(h)
+
+
+def map_scan(
+    maps: Tensor,
+    s0: Tensor | None = None,
+    *,
+    reset: Tensor | None = None,
+    reverse: bool = False,
+    backend: str = "auto",
+) -> Tensor:
+    """States of finite state machines: ``s_t = maps_t[s_{t-1}]``.
+
+    Args:
+        maps: ``[B, T, N, K]``, uint8, K up to 16: the state after step t, for each of the K states before it. All must
+            be below K; on a GPU, which is not waited for, others are clamped and the device raises when it gets there.
+        s0: the state before the first step, ``[B, N]``, uint8; state 0 if None.
+        reset: ``[B, T]`` booleans; the state is 0 just before a marked step.
+        reverse: run from the last step to the first; ``reset`` then marks the states before a step in that order.
+        backend: as in :func:`bmru_scan`.
+
+    Returns:
+        ``s [B, T, N]``, uint8: the same from every backend, since states are looked up and never computed.
+    """
+    check_name(backend)
+    check_maps(maps, s0, reset)
+    if backend == "reference":
+        K = maps.shape[3]
+        maps, s0 = in_range("maps", maps, K)[0], None if s0 is None else in_range("s0", s0, K)[0]
+        return reference.map_scan(maps, s0, reset=reset, reverse=reverse)
+    return map_states(pack_maps(maps, backend), s0, K=maps.shape[3], reset=reset, reverse=reverse, backend=backend)[0]
+
+
+def map_adjoint(
+    maps: Tensor, grad: Tensor, *, reset: Tensor | None = None, reverse: bool = False, backend: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """The adjoint of :func:`map_scan`, over all K states: ``lam_t[k] = grad_t[k] + lam_{t+1}[maps_{t+1}[k]]``.
+
+    If ``grad_t[k]`` is what the loss gains, to first order, from being in state k at step t alone, then ``lam_t[k]`` is
+    what it gains from step t on. A reset hands nothing back.
+
+    Args:
+        maps, reset, reverse, backend: as in :func:`map_scan`.
+        grad: ``[B, T, N, K]``, floating point; sums of half precision are computed in float32.
+
+    Returns:
+        ``lam [B, T, N, K]`` and ``lam_0 [B, N, K]``, that of the state before the first step, both in grad's dtype.
+    """
+    check_name(backend)
+    check_map_adjoint(maps, grad, reset)
+    if backend == "reference":
+        maps = in_range("maps", maps, maps.shape[3])[0]
+        return reference.map_adjoint(maps, grad, reset=reset, reverse=reverse)
+    return call("map_adjoint", pack_maps(maps, backend), grad, reset, reverse, backend)
+
+
+def pack_maps(maps: Tensor, backend: str) -> Tensor:
+    """Maps ``[B, T, N, K]`` as words ``[B, T, N]``, see :mod:`multistable.ops.maps`."""
+    return call("map_pack", maps, "portable" if backend == "reference" else backend)[0]
+
+
+def map_states(
+    words: Tensor, s0: Tensor | None, *, K: int, reset: Tensor | None, reverse: bool, backend: str
+) -> tuple[Tensor, Tensor]:
+    """:func:`map_scan` for a layer, from packed maps ``[B, T, N]``; the last state ``[B, N]`` comes separately."""
+    if backend != "reference":
+        return call("map_scan", words, s0, reset, K, reverse, backend)
+    states = reference.map_scan(unpack(words, K).byte(), s0, reset=reset, reverse=reverse)
+    return states, last_state(states, s0, reverse)
+
+
+def map_credit(
+    words: Tensor, grad: Tensor, *, reset: Tensor | None, reverse: bool, backend: str
+) -> tuple[Tensor, Tensor]:
+    """:func:`map_adjoint` for a layer, from packed maps ``[B, T, N]``."""
+    if backend != "reference":
+        return call("map_adjoint", words, grad, reset, reverse, backend)
+    return reference.map_adjoint(unpack(words, grad.shape[3]).byte(), grad, reset=reset, reverse=reverse)
+
+
+def map_path(
+    chosen: Tensor, words: Tensor, start: Tensor | None, *, reset: Tensor | None, reverse: bool, backend: str
+) -> Tensor:
+    """The path of a machine as one-hot states ``[B, T, N, K]``, differentiable.
+
+    ``chosen [B, T, N, K]`` is that path already: the one-hot vector of what each step chose on the realised column of
+    its map. In the value nothing changes; in the gradient, what a read-out sends to ``s_t`` goes to ``chosen_t`` and
+    back through the maps of all earlier steps, to their choices and to ``start [B, N, K]``: :func:`map_adjoint`.
+    """
+    return _Path.apply(chosen, words, start, reset, reverse, backend)
+
+
+class _Path(Function):
+    """See :func:`map_path`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        chosen: Tensor, words: Tensor, start: Tensor | None, reset: Tensor | None, reverse: bool, backend: str
+    ) -> Tensor:
+        return chosen.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, words, _, reset, ctx.reverse, ctx.backend = inputs
+        ctx.save_for_backward(words, reset)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        words, reset = ctx.saved_tensors
+        lam, start = map_credit(words, grads[0], reset=reset, reverse=ctx.reverse, backend=ctx.backend)
+        return lam, None, start if ctx.needs_input_grad[2] else None, None, None, None
 
 
 def bmru_layer(

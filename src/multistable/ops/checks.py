@@ -6,11 +6,15 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from multistable.ops.maps import MOST_STATES
+
 __all__ = [
     "check_alpha_surr",
     "check_bmru",
     "check_latch",
     "check_linear",
+    "check_map_adjoint",
+    "check_maps",
     "check_sizes",
     "check_state",
     "check_tensors",
@@ -64,6 +68,30 @@ def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) 
         raise TypeError(f"a must have b's dtype {b.dtype} when it changes in time, got {a.dtype}")
     _check_device("a", a, b)
     check_state(b, h0, reset)
+
+
+def check_maps(maps: Tensor, s0: Tensor | None, reset: Tensor | None) -> None:
+    check_tensors(maps=maps)
+    if maps.ndim != 4 or not 1 <= maps.shape[3] <= MOST_STATES:
+        raise ValueError(f"maps must have shape [B, T, N, K] with K from 1 to {MOST_STATES}, got {list(maps.shape)}")
+    if maps.dtype != torch.uint8:
+        raise TypeError(f"maps must be uint8, got {maps.dtype}")
+    if s0 is not None:
+        check_tensors(s0=s0)
+        _check_shape("s0", s0, (maps.shape[0], maps.shape[2]), "[B, N]")
+        if s0.dtype != torch.uint8:
+            raise TypeError(f"s0 must be uint8, got {s0.dtype}")
+        _check_device("s0", s0, maps)
+    check_state(maps[..., 0], None, reset)
+
+
+def check_map_adjoint(maps: Tensor, grad: Tensor, reset: Tensor | None) -> None:
+    check_maps(maps, None, reset)
+    check_tensors(grad=grad)
+    _check_shape("grad", grad, maps.shape, "that of maps")
+    if grad.dtype not in _FLOATS:
+        raise TypeError(f"grad must be floating point, got {grad.dtype}")
+    _check_device("grad", grad, maps)
 
 
 def check_tensors(**tensors: object) -> None:

@@ -20,16 +20,27 @@ import torch
 from torch import Tensor
 
 from multistable.ops import cpu_kernels
+from multistable.ops.maps import padding, state_bits
 from multistable.ops.numerics import wide
 from multistable.ops.threads import for_each
 
-__all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
+__all__ = [
+    "bmru_backward",
+    "bmru_forward",
+    "latch_backward",
+    "latch_forward",
+    "linear_backward",
+    "linear_forward",
+    "map_adjoint",
+    "map_forward",
+    "map_pack",
+]
 
 kernels: Any = cpu_kernels  # untyped
 Array = npt.NDArray[Any]
 Rows = tuple[Array, int, int]  # flat array, stride of the batch, stride of time
 Span = tuple[int, int, int, int]  # sequences from and to, units from and to
-_BITS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
+_BITS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 _SPANS_PER_THREAD = 4  # with one each, all would wait for the thread that begins last
 _SMALLEST_SPAN = 1 << 18  # elements: a forward over these takes 0.14 ms, handing out a span about 0.05 ms
 
@@ -38,7 +49,7 @@ def bmru_forward(
     cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None, h: Tensor, *, reverse: bool
 ) -> None:
     """Fill ``h [B, T, N]`` with the states of a BMRU; ``h0 [B, N]`` has the dtype of ``cand``."""
-    c, b, levels, start, out = (_rows(_bits(x), h) for x in (cand, beta, alpha.to(cand.dtype), h0, h))
+    c, b, levels, start, out = (_rows(_bits(x), h) for x in (cand, beta, _copy(alpha, cand.dtype), h0, h))
     _run(kernels.bmru_forward, h, reverse, c, b, levels, start, _reset_rows(reset), out, _infinity(h.dtype))
 
 
@@ -62,7 +73,7 @@ def bmru_backward(
     out_cand, out_beta = _widened(grad_cand, dtype), _widened(grad_beta, dtype)
     slope = (np.float64 if dtype == torch.float64 else np.float32)(alpha_surr * math.pi)
     grad_alpha, grad_h0 = (h.new_empty(h.shape[0], h.shape[2], dtype=dtype) for _ in range(2))
-    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last, cand, beta, alpha.to(cand.dtype), h0)]
+    inputs = [_rows(x, h, dtype) for x in (grad_h, grad_last, cand, beta, _copy(alpha, cand.dtype), h0)]
     outputs = [_rows(x, h, dtype) for x in (h, out_cand, out_beta, grad_alpha, grad_h0)]
     _run(kernels.bmru_backward, h, reverse, slope, *inputs, _reset_rows(reset), *outputs)
     _copy_back(out_cand, grad_cand)
@@ -143,6 +154,36 @@ def linear_backward(
     return grad_a if a.ndim == 3 else grad_a.sum(dim=0), grad_h0
 
 
+def map_pack(states: Tensor, words: Tensor) -> None:
+    """Fill ``words [B, T, N]`` from maps ``[B, T, N, K]`` of states below K."""
+    K = states.shape[3]
+    if K % 8 == 0 and states.is_contiguous() and states.data_ptr() % 8 == 0:
+        eights = states.flatten(2).view(torch.uint64)
+        _run(kernels.map_pack_eights, words, False, _rows(eights, eights), _rows(_bits(words), words), K, state_bits(K))
+        return
+    rows = _rows(states.flatten(2), states), _rows(_bits(words), words)
+    rest = np.array([padding(K)], dtype=np.int64).astype(rows[1][0].dtype)
+    _run(kernels.map_pack, words, False, *rows, rest, K, state_bits(K))
+
+
+def map_forward(
+    words: Tensor, s0: Tensor | None, reset: Tensor | None, states: Tensor, *, K: int, reverse: bool
+) -> None:
+    """Fill ``states [B, T, N]`` of machines with K states from the words of their maps; all states are uint8."""
+    steps, start, out = _rows(_bits(words), states), _rows(s0, states, torch.uint8), _rows(states, states)
+    _run(kernels.map_forward, states, reverse, steps, start, _reset_rows(reset), out, state_bits(K))
+
+
+def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:
+    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return that before the first step, wide."""
+    (B, _, N, K), dtype = grad.shape, wide(grad.dtype)
+    out, start = _widened(lam, dtype), lam.new_empty(B, N, K, dtype=dtype)
+    rows = [_rows(x.flatten(2 if x.ndim == 4 else 1), words, dtype) for x in (grad, out, start)]
+    _run(kernels.map_adjoint, words, reverse, _rows(_bits(words), words), *rows, _reset_rows(reset), K, state_bits(K))
+    _copy_back(out, lam)
+    return start
+
+
 def _run(kernel: Callable[..., None], h: Tensor, reverse: bool, *args: Any) -> None:
     """Run ``kernel`` over all of ``h [B, T, N]``, span by span."""
     for_each(_spans(h), lambda span: kernel(span, h.shape[1], reverse, *args), torch.get_num_threads())
@@ -184,6 +225,11 @@ def _reset_rows(reset: Tensor | None) -> Rows:
     if reset is None:
         return np.zeros(1, dtype=np.bool_), 0, 0
     return reset.contiguous().flatten().numpy(), reset.shape[1], 1
+
+
+def _copy(alpha: Tensor, dtype: torch.dtype) -> Tensor:
+    """A parameter in memory of its own: ``numpy()`` pins memory, and FSDP resizes that of parameters."""
+    return alpha.to(dtype, copy=True)
 
 
 def _bits(x: Tensor | None) -> Tensor | None:

@@ -239,3 +239,107 @@ def pairs_backward(
             if restart:
                 tr[:] = 0
                 ti[:] = 0
+
+
+@_compile
+def _two(maps, i, number, bits):
+    """Two neighbouring states in one word; without an inner loop over states the loop over units is vectorised."""
+    return number(number(maps[i]) | number(number(maps[i + 1]) << bits))
+
+
+@_compile
+def _four(maps, i, number, bits):
+    return number(_two(maps, i, number, bits) | number(_two(maps, i + 2, number, bits) << number(2 * bits)))
+
+
+@_compile
+def _eight(x, bits):
+    """Eight states, the bytes of a 64-bit integer, as one word: two neighbours join, then four, then eight."""
+    gap = np.uint64(8) - bits
+    x = (x | x >> gap) & (np.uint64(0x0001000100010001) * ((np.uint64(1) << np.uint64(2) * bits) - np.uint64(1)))
+    x = (x | x >> np.uint64(2) * gap) & (
+        np.uint64(0x0000000100000001) * ((np.uint64(1) << np.uint64(4) * bits) - np.uint64(1))
+    )
+    return (x | x >> np.uint64(4) * gap) & ((np.uint64(1) << np.uint64(8) * bits) - np.uint64(1))
+
+
+@_compile
+def map_pack_eights(span, T, reverse, states, words, K, bits):
+    """:func:`map_pack` for 8 or 16 states, of which 8 are read at once: ``states`` has 64-bit integers."""
+    b_lo, b_hi, lo, hi = span
+    number, bits, half = words[0].dtype.type, np.uint64(bits), np.uint64(32)
+    for b in range(b_lo, b_hi):
+        for t in range(T):
+            out = _row(words, b, t, lo, hi)
+            maps = _row(states, b, t, lo * (K // 8), hi * (K // 8))
+            if K == 8:
+                for n in range(hi - lo):
+                    out[n] = number(_eight(maps[n], bits))
+            else:
+                for n in range(hi - lo):
+                    out[n] = number(_eight(maps[2 * n], bits) | _eight(maps[2 * n + 1], bits) << half)
+
+
+@_compile
+def map_pack(span, T, reverse, states, words, padding, K, bits):
+    """``padding [1]`` fills the places from K on."""
+    b_lo, b_hi, lo, hi = span
+    number = words[0].dtype.type
+    bits = number(bits)
+    for b in range(b_lo, b_hi):
+        for t in range(T):
+            maps, out = _row(states, b, t, lo * K, hi * K), _row(words, b, t, lo, hi)
+            if K == 2:
+                for n in range(hi - lo):
+                    out[n] = _two(maps, 2 * n, number, bits)
+            elif K == 4:
+                for n in range(hi - lo):
+                    out[n] = _four(maps, 4 * n, number, bits)
+            else:
+                for n in range(hi - lo):
+                    word = padding[0]
+                    for k in range(K):
+                        word |= number(number(maps[n * K + k]) << number(bits * k))
+                    out[n] = word
+
+
+@_compile
+def map_forward(span, T, reverse, words, s0, reset, states, bits):
+    """Words as unsigned integers; states are bytes."""
+    b_lo, b_hi, lo, hi = span
+    number = words[0].dtype.type
+    mask, bits = number((1 << bits) - 1), number(bits)
+    for b in range(b_lo, b_hi):
+        state = _row(s0, b, 0, lo, hi).astype(words[0].dtype)
+        for i in range(T):
+            t = T - 1 - i if reverse else i
+            if _flag(reset, b, t):
+                state[:] = 0
+            maps, out = _row(words, b, t, lo, hi), _row(states, b, t, lo, hi)
+            for n in range(hi - lo):
+                s = number(number(maps[n] >> number(bits * state[n])) & mask)
+                state[n] = s
+                out[n] = s
+
+
+@_compile
+def map_adjoint(span, T, reverse, words, grad, lam, start, reset, K, bits):
+    """``grad`` and ``lam`` have K numbers per unit, ``start [N * K]`` is carried against the order of the scan."""
+    b_lo, b_hi, lo, hi = span
+    number = words[0].dtype.type
+    mask, bits = number((1 << bits) - 1), number(bits)
+    for b in range(b_lo, b_hi):
+        carry = _row(start, b, 0, lo * K, hi * K)
+        carry[:] = 0
+        for i in range(T):
+            t = i if reverse else T - 1 - i
+            maps, g, out = _row(words, b, t, lo, hi), _row(grad, b, t, lo * K, hi * K), _row(lam, b, t, lo * K, hi * K)
+            for n in range((hi - lo) * K):
+                out[n] = g[n] + carry[n]
+            restart = _flag(reset, b, t)
+            for n in range(hi - lo):
+                word = maps[n]
+                for k in range(K):
+                    to = number(word & mask)
+                    carry[n * K + k] = 0 if restart else out[n * K + np.int64(to)]
+                    word = number(word >> bits)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from multistable.ops.autograd import Function
+from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import new_empty
 from multistable.ops.operators import batch_first, call, intercepted, last_state, transformed
@@ -103,14 +103,15 @@ class _Layer(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """A second derivative raises, because that of the scan does."""
-        x, weight, alpha, h0, reset, valid, proj, h = ctx.saved_tensors
+        x, weight, alpha, h0, reset, valid, proj, h = saved_tensors(ctx)
         saved = proj, alpha, h0, reset, h, *ctx.options[:3], "cpu"
         grad_proj, grad_alpha, grad_h0 = call("bmru_layer_backward", *grads, *saved)
         if valid is not None:
             grad_proj.masked_fill_(~valid, 0)
         rows, grad_x, grad_weight = grad_proj.view(-1, len(weight)), None, None
         if ctx.needs_input_grad[0]:
-            out = None if torch.is_grad_enabled() else new_empty(x, x.shape).view(-1, x.shape[2])
+            plain = not torch.is_grad_enabled() and not intercepted(rows)
+            out = new_empty(x, x.shape).view(-1, x.shape[2]) if plain else None
             grad_x = torch.mm(rows, weight, out=out).view(x.shape)
         if ctx.needs_input_grad[1]:
             grad_weight = rows.t() @ x.reshape(-1, x.shape[2])

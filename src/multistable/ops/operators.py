@@ -22,18 +22,22 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from multistable.ops.autograd import Function
+from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import new_empty
 
 __all__ = [
     "as_gate",
+    "backend_for",
     "batch_first",
+    "batched",
     "call",
     "each_example",
     "intercepted",
     "last_state",
     "raise_no_second_derivative",
+    "register",
+    "save_nothing",
     "transformed",
 ]
 
@@ -72,13 +76,20 @@ def transformed() -> bool:
 
 def intercepted(*args: Any) -> bool:
     """Whether something records operators or changes their arguments: a compiler, a tracer, a mode, a tensor subclass,
-    a lazily negated view, a meta tensor."""
+    a lazily negated view, a meta tensor, the batch of gradients of ``jacobian(vectorize=True)``."""
     if torch.compiler.is_compiling() or _torch._C._is_tracing():
         return True
     if _torch._C._len_torch_dispatch_stack() + _torch._C._len_torch_function_stack() > 0:
         return True
-    tensors = (x for x in args if isinstance(x, Tensor))
-    return any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors)
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    if any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors):
+        return True
+    return any(map(batched, tensors))
+
+
+def batched(x: Tensor) -> bool:
+    """Whether ``x`` is a batch of gradients of ``jacobian(vectorize=True)``: operators see one of them at a time."""
+    return not torch.compiler.is_compiling() and _torch._C._functorch.is_legacy_batchedtensor(x)
 
 
 def _define(
@@ -101,7 +112,7 @@ def _define(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx: Any, grad_h: Optional, grad_last: Optional) -> tuple[Optional, ...]:
-        grads = call(f"{name}_backward", grad_h, grad_last, *ctx.saved_tensors, *ctx.options)
+        grads = call(f"{name}_backward", grad_h, grad_last, *saved_tensors(ctx), *ctx.options)
         needed = (grad if need else None for grad, need in zip(grads, ctx.needs_input_grad, strict=False))
         return *needed, None, *(None for _ in ctx.options)  # reset and options have no gradient
 
@@ -114,18 +125,20 @@ def _define(
 
     def gradients(grad_h: Optional, grad_last: Optional, *args: Any) -> Tensors:
         if args[len(saved)].numel():
-            return backward(grad_h, grad_last, *args)
-        *grads, grad_h0 = (torch.zeros_like(x) for x in gradient_shapes(grad_h, grad_last, *args))
-        return *grads, grad_h0 if grad_last is None else grad_h0 + grad_last.to(grad_h0.dtype)  # no steps: h_last is h0
+            grads = backward(grad_h, grad_last, *args)
+        else:  # no steps: h_last is h0
+            *zeros, grad_h0 = (torch.zeros_like(x) for x in gradient_shapes(grad_h, grad_last, *args))
+            grads = *zeros, grad_h0 if grad_last is None else grad_h0 + grad_last.to(grad_h0.dtype)
+        return tuple(grad.contiguous() for grad in grads)  # as gradient_shapes says
 
     schema = f"({', '.join(tensors)}, {options}, str backend) -> (Tensor, Tensor)"
-    _register(name, schema, forward, shapes, setup, differentiate)
+    register(name, schema, forward, shapes, setup, differentiate)
     kept = ", ".join(["Tensor? grad_h", "Tensor? grad_last", *(tensors[i] for i in saved), "Tensor h"])
     schema = f"({kept}, {options}, str backend) -> ({', '.join(['Tensor'] * (len(inputs) + 1))})"
-    _register(f"{name}_backward", schema, gradients, gradient_shapes, _save_nothing, raise_no_second_derivative)
+    register(f"{name}_backward", schema, gradients, gradient_shapes, save_nothing, raise_no_second_derivative)
 
 
-def _register(
+def register(
     name: str, schema: str, compute: Compute, fake: Compute, setup: Callable[..., None], backward: Callable[..., Any]
 ) -> None:
     """Register ``compute`` as a torch operator and as an autograd function."""
@@ -140,6 +153,7 @@ def _register(
     # torch asks for the signature in every call, which takes 20 us otherwise.
     cast(Any, forward).__signature__ = inspect.signature(forward)
     members = {"forward": forward, "setup_context": setup, "backward": backward}
+    members["jvp"] = _raise_no_forward_mode
     members["vmap"] = each_example(lambda *args: call(name, *args))
     methods = {key: staticmethod(member) for key, member in members.items()}
     _functions[name] = type(f"_{name}", (Function,), methods)
@@ -164,7 +178,11 @@ def raise_no_second_derivative(*_: Any) -> None:
     raise RuntimeError("this scan has no second derivative; backend='reference' has")
 
 
-def _save_nothing(*_: Any) -> None:
+def _raise_no_forward_mode(*_: Any) -> None:
+    raise NotImplementedError("this scan has no forward-mode AD (jvp): use reverse mode, torch.func.vjp or jacrev")
+
+
+def save_nothing(*_: Any) -> None:
     pass
 
 
@@ -181,7 +199,7 @@ def batch_first(x: Any, time_major: bool) -> Any:
 def last_state(h: Tensor, h0: Optional, reverse: bool) -> Tensor:
     """The state after the scan, ``[B, N]``: a copy, because outputs must share memory neither with h nor with h0."""
     if h.shape[1] == 0:
-        return h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype, copy=True)
+        return h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype, copy=True).contiguous()
     return h[:, 0 if reverse else -1].clone(memory_format=torch.contiguous_format)
 
 
@@ -201,7 +219,7 @@ def _states_like_second(_: Tensor, x: Tensor, *others: Any) -> Tensors:
     return _states_like(x)
 
 
-def _backend(name: str, x: Tensor) -> Any:
+def backend_for(name: str, x: Tensor) -> Any:
     return load(choose(name, x).backend)
 
 
@@ -219,7 +237,7 @@ def _bmru_states(
     """Fill ``h`` (a view in [B, T, N] order) and return the last state, which some backends return themselves."""
     h0, h_last = _cast(h0, h.dtype), None
     if h.numel():
-        h_last = _backend(backend, h).bmru_forward(cand, beta, alpha, h0, reset, h, reverse=reverse)
+        h_last = backend_for(backend, h).bmru_forward(cand, beta, alpha, h0, reset, h, reverse=reverse)
     return last_state(h, h0, reverse) if h_last is None else h_last
 
 
@@ -229,7 +247,7 @@ def _bmru_gradients(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Fill ``out``, the gradients of cand and beta; return those of alpha and h0."""
     saved = cand, beta, alpha, _cast(h0, h.dtype), reset, h
-    grad_alpha, grad_h0 = _backend(backend, h).bmru_backward(
+    grad_alpha, grad_h0 = backend_for(backend, h).bmru_backward(
         grad_h, grad_last, *saved, *out, alpha_surr=alpha_surr, reverse=reverse
     )
     return grad_alpha.to(alpha.dtype), grad_h0.to(_dtype_of_state(h0, h))
@@ -285,7 +303,7 @@ _define("bmru_layer", ["proj", "alpha"], _LAYER, _bmru_layer, _bmru_layer_shapes
 def _latch_scan(write: Tensor, value: Tensor, h0: Optional, reset: Optional, reverse: bool, backend: str) -> Tensors:
     h, h0, h_last = new_empty(value, value.shape), _cast(h0, value.dtype), None
     if h.numel():
-        h_last = _backend(backend, h).latch_forward(*as_gate(write, value), h0, reset, h, reverse=reverse)
+        h_last = backend_for(backend, h).latch_forward(*as_gate(write, value), h0, reset, h, reverse=reverse)
     return h, last_state(h, h0, reverse) if h_last is None else h_last
 
 
@@ -295,7 +313,7 @@ def _latch_scan_backward(
 ) -> Tensors:  # fmt: skip
     grad_write, grad_value = new_empty(h, h.shape) if write.is_floating_point() else None, new_empty(h, h.shape)
     saved = *as_gate(write, value), _cast(h0, h.dtype), reset, h
-    grad_h0 = _backend(backend, h).latch_backward(grad_h, grad_last, *saved, grad_write, grad_value, reverse=reverse)
+    grad_h0 = backend_for(backend, h).latch_backward(grad_h, grad_last, *saved, grad_write, grad_value, reverse=reverse)
     grad_write = h.new_empty(0) if grad_write is None else grad_write
     return grad_write, grad_value, grad_h0.to(_dtype_of_state(h0, h))
 
@@ -308,7 +326,7 @@ def _linear_scan(
 ) -> Tensors:
     h, h0, h_last = new_empty(b, b.shape), _cast(h0, b.dtype), None
     if h.numel():
-        h_last = _backend(backend, h).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
+        h_last = backend_for(backend, h).linear_forward(a, b, h0, reset, h, pairs=pairs, reverse=reverse)
     return h, last_state(h, h0, reverse) if h_last is None else h_last
 
 
@@ -317,10 +335,10 @@ def _linear_scan_backward(
     pairs: bool, reverse: bool, backend: str,
 ) -> Tensors:  # fmt: skip
     grad_b = new_empty(h, h.shape)
-    grad_a, grad_h0 = _backend(backend, h).linear_backward(
+    grad_a, grad_h0 = backend_for(backend, h).linear_backward(
         grad_h, grad_last, a, _cast(h0, h.dtype), reset, h, grad_b, pairs=pairs, reverse=reverse
     )
-    return grad_a.to(a.dtype).contiguous(), grad_b, grad_h0.to(_dtype_of_state(h0, h))
+    return grad_a.to(a.dtype), grad_b, grad_h0.to(_dtype_of_state(h0, h))
 
 
 _LINEAR = "bool pairs, bool reverse"

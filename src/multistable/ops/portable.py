@@ -15,6 +15,9 @@ The backward of both recurrences is the same recurrence with time reversed. With
 ``h_t`` from step t and all later ones, ``G_t = grad_t + keep_{t+1} G_{t+1}`` for the latch and
 ``G_t = grad_t + conj(a_{t+1}) G_{t+1}`` for the linear recurrence.
 
+Maps of K states compose to maps, so a machine's chunks are first composed, then carried, then walked through: three
+times sqrt(T) operations, and every state is looked up, never computed.
+
 Time is axis 1. With ``reverse`` everything runs from the last step to the first, here by flipping.
 """
 
@@ -25,10 +28,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from multistable.ops import maps
 from multistable.ops.numerics import from_pairs, to_pairs, wide
 from multistable.surrogate import derivative
 
-__all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
+__all__ = [
+    "bmru_backward",
+    "bmru_forward",
+    "latch_backward",
+    "latch_forward",
+    "linear_backward",
+    "linear_forward",
+    "map_adjoint",
+    "map_forward",
+    "map_pack",
+]
 
 
 def bmru_forward(
@@ -143,6 +157,64 @@ def linear_backward(
     if reset is not None:
         grad_h0 = torch.where(reset[:, first, None], 0.0, grad_h0)
     return _reals(grad_a.sum(dim=(0, 1)) if a.ndim == 1 else grad_a, pairs), _reals(grad_h0, pairs)
+
+
+def map_pack(states: Tensor, words: Tensor) -> None:
+    """Fill ``words [B, T, N]`` from maps ``[B, T, N, K]`` of states below K."""
+    words.copy_(maps.pack(states))
+
+
+def map_forward(
+    words: Tensor, s0: Tensor | None, reset: Tensor | None, states: Tensor, *, K: int, reverse: bool
+) -> None:
+    """Fill ``states [B, T, N]`` of machines with K states from the words of their maps; all states are uint8."""
+    bits, (B, T, N) = maps.state_bits(K), states.shape
+    if reset is not None:
+        words = torch.where(reset[..., None], maps.constant(words, bits), words)
+    steps = _chunks(flip(words, reverse))  # [B, C, L, N]
+    whole = steps[:, :, 0]
+    for i in range(1, steps.shape[2]):
+        whole = maps.compose(whole, steps[:, :, i], bits)
+    state = words.new_zeros(B, N) if s0 is None else s0.to(words.dtype)
+    entering: list[Tensor] = []
+    for c in range(steps.shape[1]):
+        entering.append(state)
+        state = maps.look_up(whole[:, c], state, bits)
+    state = torch.stack(entering, dim=1)
+    walked: list[Tensor] = []
+    for i in range(steps.shape[2]):
+        state = maps.look_up(steps[:, :, i], state, bits)
+        walked.append(state.to(torch.uint8))
+    states.copy_(flip(torch.stack(walked, dim=2).flatten(1, 2)[:, :T], reverse))
+
+
+def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:
+    """Fill ``lam [B, T, N, K]`` with the adjoint of ``grad``; return that before the first step, wide.
+
+    Against the order of the scan, step i hands ``lam_i[map_i]`` on to step i + 1. ``route`` is the entry of what came
+    into the chunk that has reached each state, ``open_`` whether no reset has cut it off.
+    """
+    B, T, N, K = grad.shape
+    back, dtype = not reverse, wide(grad.dtype)
+    total = torch.unflatten(_chunks(flip(grad.to(dtype, copy=True), back).flatten(2)), 3, (N, K))  # [B, C, L, N, K]
+    index = torch.unflatten(_chunks(flip(maps.unpack(words, K), back).flatten(2)), 3, (N, K))
+    passes = torch.ones_like(words[..., :1], dtype=torch.bool) if reset is None else ~reset[..., None]
+    passes = _chunks(flip(passes, back))[..., None]
+    route, open_ = torch.arange(K, device=grad.device).expand_as(index).clone(), torch.ones_like(passes)
+    for i in range(1, total.shape[2]):
+        before = index[:, :, i - 1]
+        total[:, :, i] += torch.where(passes[:, :, i - 1], total[:, :, i - 1].gather(-1, before), 0.0)
+        route[:, :, i] = route[:, :, i - 1].gather(-1, before)
+        open_[:, :, i] = open_[:, :, i - 1] & passes[:, :, i - 1]
+    carry = grad.new_zeros(B, N, K, dtype=dtype)
+    for c in range(total.shape[1]):
+        came = carry[:, None].expand_as(route[:, c]).gather(-1, route[:, c])
+        total[:, c] += torch.where(open_[:, c], came, 0.0)
+        carry = torch.where(passes[:, c, -1], total[:, c, -1].gather(-1, index[:, c, -1]), 0.0)
+    lam.copy_(flip(total.flatten(1, 2)[:, :T], back))
+    first = -1 if reverse else 0
+    start = lam[:, first].to(dtype).gather(-1, maps.unpack(words[:, first], K))
+    return start if reset is None else torch.where(reset[:, first, None, None], 0.0, start)
 
 
 def gates(cand: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
-"""The definition: two recurrences as loops over time, differentiated by autograd.
+"""The definition: three recurrences as loops over time; latch and linear are differentiated by autograd.
 
     latch     h_t = value_t  where write_t,  else h_{t-1}
     linear    h_t = a_t * h_{t-1} + b_t
+    map       s_t = map_t[s_{t-1}],  s one of K states
 
 The BMRU is a latch with ``write_t = |cand_t| >= |beta_t|`` and ``value_t = alpha * S(cand_t)``. Every other backend
 is tested against this file. ``reset_t`` sets the state to zero just before step t.
@@ -19,7 +20,17 @@ from multistable.ops.autograd import Function
 from multistable.ops.numerics import wide
 from multistable.surrogate import derivative, sign
 
-__all__ = ["bmru_scan", "bmru_step", "gates", "latch", "latch_scan", "linear_scan", "rounded"]
+__all__ = [
+    "bmru_scan",
+    "bmru_step",
+    "gates",
+    "latch",
+    "latch_scan",
+    "linear_scan",
+    "map_adjoint",
+    "map_scan",
+    "rounded",
+]
 
 
 def bmru_scan(
@@ -98,6 +109,33 @@ def linear_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, *, reset: Tensor
         h = (a if a.ndim == 1 else a[:, t]) * _restart(h, reset, t) + b[:, t]
         hs.append(h)
     return torch.stack(hs, dim=1).to(dtype) if hs else torch.zeros_like(b, dtype=dtype)
+
+
+def map_scan(maps: Tensor, s0: Tensor | None = None, *, reset: Tensor | None = None, reverse: bool = False) -> Tensor:
+    """States ``s [B, T, N]`` of machines; ``maps [B, T, N, K]``: the state after, for every state before."""
+    B, T, N, _ = maps.shape
+    s = maps.new_zeros(B, N) if s0 is None else s0
+    states = torch.zeros_like(maps[..., 0])
+    for t in reversed(range(T)) if reverse else range(T):
+        s = maps[:, t].gather(-1, _restart(s, reset, t)[..., None].long()).squeeze(-1)
+        states[:, t] = s
+    return states
+
+
+def map_adjoint(
+    maps: Tensor, grad: Tensor, *, reset: Tensor | None = None, reverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``lam_t[k] = grad_t[k] + lam_{t+1}[map_{t+1}[k]]`` as ``lam [B, T, N, K]``, and ``lam_0 [B, N, K]`` before the
+    first step."""
+    B, T, N, K = grad.shape
+    lam, before = torch.zeros_like(grad), grad.new_zeros(B, N, K, dtype=wide(grad.dtype))
+    for t in range(T) if reverse else reversed(range(T)):
+        total = grad[:, t] + before
+        lam[:, t] = total
+        before = total.gather(-1, maps[:, t].long())
+        if reset is not None:
+            before = torch.where(reset[:, t, None, None], 0.0, before)
+    return lam, before.to(grad.dtype)
 
 
 def _widen(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ def cut(request, monkeypatch):
     The small tiles belong to one warp alone, to two warps on neighbouring strands, or to many warps in chunks of about
     4 steps (13 steps are three chunks).
     """
-    from multistable.ops.triton import latch, latch_grad, launch, linear, linear_grad
+    from multistable.ops.triton import latch, latch_grad, launch, linear, linear_grad, maps
 
     launch.launch_config.cache_clear()
     if request.param != "planned":
@@ -20,7 +20,7 @@ def cut(request, monkeypatch):
         monkeypatch.setattr(launch, "_LANES", 4)
         monkeypatch.setattr(launch, "_MOST_WARPS", 2 if request.param == "strands" else 1)
         monkeypatch.setattr(launch, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
-        for module in (latch, latch_grad, linear, linear_grad):
+        for module in (latch, latch_grad, linear, linear_grad, maps):
             monkeypatch.setattr(module, "_TILINGS", ((2, 1), (2, 1)))
     yield request.param
     launch.launch_config.cache_clear()

@@ -1,4 +1,4 @@
-"""The operators of the GPU scans (``latch.py``, ``latch_grad.py``, ``linear.py``) are associative.
+"""The operators of the GPU scans (``latch.py``, ``latch_grad.py``, ``linear.py``, ``maps.py``) are associative.
 
 The interpreter scans in order, so no other test would notice an operator that is not.
 """
@@ -10,7 +10,7 @@ from gpu_kernels import DEVICE  # first: it skips these tests where the kernels 
 import triton
 import triton.language as tl
 
-from multistable.ops.triton import latch, latch_grad, linear
+from multistable.ops.triton import latch, latch_grad, linear, maps
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array")
 
@@ -71,3 +71,23 @@ def test_gradient_operator(combine, K):
     x[:, ::2] = -torch.randint(2, (3, K // 2, 64), dtype=torch.int32)  # masks
     left, right = both_orders(combine, x.to(DEVICE))
     assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("append", "places"),
+    [
+        (maps._append_1, 0x03),
+        (maps._append_1x4, 0x03030303),
+        (maps._append_2, 0xFF),
+        (maps._append_2x4, 0x7FFFFFFF),
+        (maps._append_3, 0xFFFFFF),
+        (maps._append_4, None),
+    ],
+    ids=["2", "four of 2", "4", "four of 4", "8", "16"],
+)
+def test_composition_of_maps(append, places):
+    x = torch.randint(0, 2**62, (3, 2, 64)) * 4 + torch.randint(4, (3, 2, 64))  # all 64 bits are random
+    x = x.view(torch.uint64) if places is None else (x & places).int().view(torch.uint32)
+    left, right = both_orders(append, x.to(DEVICE))
+    assert torch.equal(left, right)
+    assert len(left.cpu().view(torch.uint8).unique()) > 1

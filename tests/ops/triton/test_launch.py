@@ -13,6 +13,7 @@ pytestmark = IGNORED
 
 @pytest.mark.parametrize("cut", ["chunks"], indirect=True)
 @pytest.mark.parametrize("N", [1, pytest.param(3, marks=SLOW)])
+@pytest.mark.extra
 def test_more_chunks_than_one_round_carries(cut, N):
     """35 chunks: states and gradients are carried across 32 of them at a time."""
     shape = (1, 140, N)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from multistable_experiments.cli.data import pathfinder
+from multistable_experiments.cli.machines import machines
 from multistable_experiments.cli.options import default_folder
 from multistable_experiments.cli.paper import claims, figure, report, reproduce, sweep
 from multistable_experiments.cli.train import train
@@ -24,6 +25,23 @@ data = typer.Typer(help="Generate data sets.", no_args_is_help=True)
 
 def main() -> None:
     app()
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        import multistable
+
+        typer.echo(f"multistable {multistable.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -79,5 +97,5 @@ def bench(
 
 data.command()(pathfinder)
 app.add_typer(data, name="data")
-for command in (train, reproduce, sweep, figure, claims, report):
+for command in (train, machines, reproduce, sweep, figure, claims, report):
     app.command()(command)

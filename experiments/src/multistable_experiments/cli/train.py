@@ -23,8 +23,9 @@ TASK_HELP = (
     "dashed line joins two dots (generate the images with 'multistable data pathfinder')."
 )
 CELL_HELP = (
-    "The recurrent layer: bmru, lru, hybrid, hysteresis, brc, nbrc, mingru, gru, lstm; clocked:FIELD:N or mru:FIELD, "
-    "where FIELD is simplified_brc, brc, nbrc or linear. Give several names, one per block, as 'lru,lru,bmru'."
+    "The recurrent layer: bmru, lru, hybrid, hysteresis, brc, nbrc, mingru, counter, gru, lstm; fsm:K with K states; "
+    "clocked:FIELD:N or mru:FIELD, where FIELD is simplified_brc, brc, nbrc or linear. Give several names, one per "
+    "block, as 'lru,lru,bmru'."
 )
 SCALE_HELP = (
     "Sizes to start from; other options change single ones. smoke: seconds, learns little. small: minutes on a CPU. "

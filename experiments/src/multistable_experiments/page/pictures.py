@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ STYLE: dict[str, Any] = {
 }
 
 
-def embed(name: str, make: Callable[[], Figure], variables: dict[str, str] | None = None) -> str:
+def embed(name: str, make: Callable[[], Figure], variables: dict[str, str] | None = None) -> Markup:
     """Return the figure that ``make`` draws in the style of the pages, as one ``<svg>`` element.
 
     Its identifiers start with ``name``. ``variables`` maps more colours to the names of their CSS variables.
@@ -52,7 +53,7 @@ def embed(name: str, make: Callable[[], Figure], variables: dict[str, str] | Non
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # identifiers are unique in a page
     for colour, variable in (VARIABLES | (variables or {})).items():
         text = text.replace(colour, f"var(--{variable})")
-    return text
+    return Markup(text)  # matplotlib escapes the words in it
 
 
 def label_ends(panel: Axes, ends: Sequence[tuple[float, str, str]]) -> None:

@@ -6,11 +6,11 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from multistable_experiments.files import check_writable, write_atomically
 from multistable_experiments.machine import describe
-from multistable_experiments.page import commit_of, machine_rows, style
+from multistable_experiments.page import commit_of, fill, machine_rows, style
 from multistable_experiments.page.pictures import embed
 from multistable_experiments.paper.claims import CHAPTERS, VERDICTS, measure_all
 from multistable_experiments.paper.claims.table import Findings, by_claim
@@ -77,27 +77,22 @@ def make(
     ]
     verdicts = [finding.verdict for found in findings.values() for finding in found.values()]
     planned = plan(None, scale, None, recipes)
-    page = Environment(
-        loader=PackageLoader("multistable_experiments.paper", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page.filters |= {"css": css, "place": place, "commits": commits}
-    return page.get_template("report.html").render(
-        style=style() + (files("multistable_experiments.paper") / "report.css").read_text(encoding="utf-8"),
-        scale=scale,
-        verdicts={verdict: verdicts.count(verdict) for verdict in VERDICTS},
-        chapters=chapters,
-        records=records,
-        places=sorted({place(record) for record in records}),
-        hours=sum(record.seconds for record in records) / 3600,
-        open_runs=OPEN_RUNS,
-        planned=len(planned),
-        missing=missing_seeds(records, planned),
-        machine=machine_rows(describe()),
-    )
+    own_style = (files("multistable_experiments.paper") / "report.css").read_text(encoding="utf-8")
+    values = {
+        "style": style() + Markup(own_style),
+        "scale": scale,
+        "verdicts": {verdict: verdicts.count(verdict) for verdict in VERDICTS},
+        "chapters": chapters,
+        "records": records,
+        "places": sorted({place(record) for record in records}),
+        "hours": sum(record.seconds for record in records) / 3600,
+        "open_runs": OPEN_RUNS,
+        "planned": len(planned),
+        "missing": missing_seeds(records, planned),
+        "machine": machine_rows(describe()),
+    }
+    filters = {"css": css, "place": place, "commits": commits}
+    return fill("multistable_experiments.paper", "report.html", values, filters)
 
 
 def drawing(name: str, recipe: Recipe | None, records: Sequence[Record], scale: Scale) -> dict[str, object]:

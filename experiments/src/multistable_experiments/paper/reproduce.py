@@ -24,6 +24,7 @@ from multistable_experiments.paper.tail_tests import measure_tails
 from multistable_experiments.tasks.mnist import DataError
 from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in
 from multistable_experiments.training.loop import BEST, LAST, NonFiniteLossError, Options, OutOfTimeError, train_run
+from multistable_experiments.training.memory import named_memory_errors
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import FILE as RESULT
 from multistable_experiments.training.results import folder_of
@@ -232,13 +233,15 @@ def why_again(experiment: Experiment, record: Record, out: Path) -> str:
 def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, options: Options) -> tuple[Record, Path]:
     """Train, test and store an experiment, or resume it. Return the record and its file."""
     folder, failure = folder_of(experiment.run, out), None
-    check_data(experiment)
+    with named_memory_errors(f"the data of {experiment.name}"):
+        check_data(experiment)
     try:
         result = train_run(experiment.run, out, options)
     except NonFiniteLossError as error:
         result, failure = error.result, str(error)
     with alone_in(folder):
-        tests = run_tests(experiment, folder, options) if failure is None else []
+        with named_memory_errors(f"the tests of {experiment.name}"):
+            tests = run_tests(experiment, folder, options) if failure is None else []
         record = store.summarise(experiment, scale, result, tests, failure)
         path = store.write(results, record)
         for name in (LAST, BEST):

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from multistable_experiments.files import UNREADABLE, read_json, write_json
+from multistable_experiments.files import UNREADABLE, check_types, read_json, write_json
 from multistable_experiments.paper.experiments import Experiment, TailAt, TestAt, plan
 from multistable_experiments.paper.recipes import RECIPES, Recipe
 from multistable_experiments.paper.settings import Scale
@@ -40,6 +40,17 @@ USUAL_SPEED = 6e7
 TRAINING_SAMPLES = {"copy-first": 54_000, "mnist": 54_000, "pathfinder": 162_000}
 BMRU_MEASUREMENTS = ("stored", "overwritten", "intact", "restored")
 """What a test measures of a model with a BMRU, beside the metric."""
+
+RECORD = {
+    "configuration": str, "scale": str, "parameters": int, "metrics": dict[str, dict[str, float]],
+    "history": dict[str, list[float]], "seconds": float, "timesteps_per_second": float, "machine": dict[str, Any],
+    "options": dict[str, Any], "tests": list[dict[str, Any]], "failure": str | None, "recipe": str,
+}  # fmt: skip
+MACHINE = {
+    "gpu": str | None, "processor": str, "commit": str | None, "dirty": bool | None, "earlier_commits": list[str | None]
+}  # fmt: skip
+STREAM = {"length": int, "noise": float, "samples": int}
+TAIL = {"tail": str, "pixels": int, "held": bool}
 
 
 @dataclass(frozen=True)
@@ -144,11 +155,23 @@ def read(path: Path) -> Record:
         run, id = Run.from_dict(values.pop("run")), values.pop("id")
         values["scale"] = "full" if values["scale"] == "paper" else values["scale"]  # its name in version 0.1
         record = Record(run=run, **values)
+        check_record(record)
     except UNREADABLE as error:
         raise ValueError(f"{path} is not a result: {error}; {remove}") from error
     if id != run.id:
         raise ValueError(f"{path} is from a version with other settings: its id is {id}, now {run.id}; {remove}")
     return record
+
+
+def check_record(record: Record) -> None:
+    """Raise TypeError unless everything has its type: a file may come from anybody."""
+    check_types(vars(record), RECORD)
+    check_types({"earlier_commits": []} | record.machine, MACHINE)
+    for values in record.metrics.values():
+        check_types(values, dict.fromkeys(("epoch", f"test_{record.run.task.metric}"), float))
+    for test in record.tests:
+        numbers = dict.fromkeys({record.run.task.metric, "same", *BMRU_MEASUREMENTS} & test.keys(), float)
+        check_types(test, (TAIL if "tail" in test else STREAM) | numbers)
 
 
 def load(results: Path | str, scale: Scale = "full", recipes: Iterable[Recipe] = RECIPES) -> list[Record]:

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import http.client
+import io
 import urllib.request
 import zlib
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ a tail of a million steps needs no memory of its own, and is the same on every d
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 TIMEOUT_SECONDS = 30
+LARGEST = 50_000_000
+"""The most bytes to download or to unpack; the largest file has 47,040,016 bytes."""
 
 FILES = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -168,7 +171,7 @@ def _read(name: str, folder: Path) -> bytes:
 def _unpack(name: str, content: bytes, packed: bool = True) -> bytes:
     """Raise unless the unpacked content has the checksum of this file."""
     try:
-        content = gzip.decompress(content) if packed else content
+        content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(LARGEST) if packed else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"not a whole gzip file ({error})") from error
     if (found := hashlib.sha256(content).hexdigest()) != FILES[name]:
@@ -183,7 +186,7 @@ def _download(name: str, folder: Path) -> bytes:
         url = f"{mirror}{name}.gz"
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
-                packed = response.read()
+                packed = response.read(LARGEST)
             content = _unpack(name, packed)
         except (OSError, http.client.HTTPException, DataError) as error:
             failures.append(f"{url}: {error}")

@@ -57,4 +57,7 @@ def restore(live: dict[str, Tensor], saved: dict[str, Tensor], source: Path | st
         if tensor.shape != saved[name].shape:
             got, expected = list(saved[name].shape), list(tensor.shape)
             raise CheckpointError(f"checkpoint {source} does not fit: {name} must have shape {expected}, got {got}")
+        if tensor.dtype != saved[name].dtype:
+            got, expected = saved[name].dtype, tensor.dtype
+            raise CheckpointError(f"checkpoint {source} does not fit: {name} must be {expected}, got {got}")
         tensor.detach().copy_(saved[name])

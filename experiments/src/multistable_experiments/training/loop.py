@@ -14,23 +14,28 @@ from torch import Tensor
 
 from multistable.layers import Recurrent
 from multistable.models import SequenceModel, build_model
-from multistable_experiments.files import UNREADABLE, file_named, write_atomically
+from multistable_experiments.files import UNREADABLE, check_types, file_named, write_atomically
 from multistable_experiments.machine import describe, source_commit
 from multistable_experiments.tasks import Samples
 from multistable_experiments.tasks.seeds import derive, generator
 from multistable_experiments.training import checkpoint, results
 from multistable_experiments.training.diagnose import first_bad_layer
 from multistable_experiments.training.evaluate import Evaluator
+from multistable_experiments.training.memory import named_memory_errors
 from multistable_experiments.training.optim import build_optimizer, optimizer_tensors
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.run import Run
 from multistable_experiments.training.step import Stepper, autocast
-from multistable_experiments.training.terminal import defer_interrupts, progress
+from multistable_experiments.training.terminal import defer_interrupts, print_epoch, progress
 
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
 SHOW_SECONDS = 0.5  # least time between two readings of loss and metric within an epoch: reading waits for the GPU
 LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
+POSITION = {
+    "epoch": int, "step": int, "seconds": float, "history": list[dict[str, float]], "best": dict[str, float] | None
+}  # fmt: skip
+"""What a checkpoint says beside its tensors."""
 
 
 class NonFiniteLossError(RuntimeError):
@@ -97,8 +102,9 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     with checkpoint.alone_in(folder) if processes.first else nullcontext():
         if processes.first:
             results.write_run(folder, run)
-        processes.wait()
-        return Training(run, folder, options, processes).finish()
+        with processes.naming_the_lost(), named_memory_errors(f"the run {folder.name}"):
+            processes.wait()
+            return Training(run, folder, options, processes).finish()
 
 
 class Training:
@@ -227,6 +233,8 @@ class Training:
             with file_named(path), path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         self.save_if_due()
+        if self.processes.first and self.options.show_progress:
+            print_epoch(record, self.run.epochs, metric)
         if self.processes.first and self.options.after_epoch is not None:
             self.options.after_epoch(record)
 
@@ -262,7 +270,7 @@ class Training:
         raise NonFiniteLossError(message, self.result({}))
 
     def stop_if_asked(self) -> None:
-        """After a Ctrl-C or at the deadline, write a checkpoint and stop."""
+        """After a Ctrl-C, a SIGTERM or at the deadline, write a checkpoint and stop."""
         deadline = math.inf if self.options.deadline is None else self.options.deadline
         if not self.interrupted.is_set() and time.perf_counter() < deadline:
             return
@@ -345,7 +353,7 @@ class Training:
     def resume(self) -> None:
         """Resume from the last checkpoint, if any; metrics logged after it are recomputed."""
         if (self.folder / LAST).exists():
-            info = self.restore(LAST, self.tensors())
+            info = self.restore(LAST, self.tensors(), POSITION)
             self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
             self.history = info["history"]
             now = self.commits[-1]
@@ -353,7 +361,7 @@ class Training:
             if info["best"] is not None:
                 # After a kill between the two files, the best weights are those of an epoch that is computed again: it
                 # will be as good as it was, not better, so the weights stay.
-                self.best = self.saved_best = self.restore(BEST, self.best_weights)["best"]
+                self.best = self.saved_best = self.restore(BEST, self.best_weights, {"best": dict[str, float]})["best"]
         self.done_before = self.epoch * self.steps_per_epoch + self.step
         if self.processes.first:
             self.restart_metrics()
@@ -380,12 +388,16 @@ class Training:
                 )
         write_atomically(path, saved)
 
-    def restore(self, name: str, live: dict[str, Tensor]) -> dict[str, Any]:
-        """Copy a checkpoint's tensors into the live ones; return its other content."""
+    def restore(self, name: str, live: dict[str, Tensor], kinds: dict[str, Any]) -> dict[str, Any]:
+        """Copy a checkpoint's tensors into the live ones; return its other content, which has these types."""
         path = self.folder / name
         if not path.exists():
             raise checkpoint.CheckpointError(f"{path} is missing beside {LAST}")
         saved, info = checkpoint.load(path)
-        results.check_same(self.run, info["run"], path)
+        results.check_same(self.run, info.get("run"), path)
+        try:
+            check_types(info, kinds)
+        except TypeError as error:
+            raise checkpoint.CheckpointError(f"{path} is not a checkpoint of this run: {error}") from error
         checkpoint.restore(live, saved, path)
         return info

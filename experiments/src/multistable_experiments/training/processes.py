@@ -1,13 +1,19 @@
 """Several processes that train one model: the rank of this one, and sums and means over all of them."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Processes"]
+__all__ = ["LostProcessError", "Processes"]
+
+
+class LostProcessError(RuntimeError):
+    """Another process has ended, or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,22 @@ class Processes:
         """Wait for all processes."""
         if self.count > 1:
             dist.barrier()
+
+    @contextmanager
+    def naming_the_lost(self) -> Iterator[None]:
+        """Raise :class:`LostProcessError` where torch says that a connection was closed, or that nobody answers."""
+        try:
+            yield
+        except RuntimeError as error:
+            # gloo raises RuntimeError itself: "[.../gloo/transport/tcp/pair.cc:538] Connection closed by peer"
+            if self.count == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                raise
+            others = [str(rank) for rank in range(self.count) if rank != self.rank]
+            which = f"process {others[0]}" if len(others) == 1 else f"one of the processes {', '.join(others)}"
+            reason = str(error).partition("\n")[0]
+            raise LostProcessError(
+                f"process {self.rank} lost {which} of {self.count}; the same command resumes ({reason})"
+            ) from error
 
 
 def check_device(device: str) -> None:

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import torch
 
-from multistable.models import SequenceModel, build_model
-from multistable_experiments.files import read_json, write_json
+from multistable.models import SequenceModel
+from multistable.models.files import from_tensors
+from multistable_experiments.files import UNREADABLE, read_json, write_json
 from multistable_experiments.training import checkpoint
 from multistable_experiments.training.evaluate import evaluate_stream
 from multistable_experiments.training.run import Run
@@ -30,10 +31,18 @@ def write_run(folder: Path, run: Run) -> None:
     check_same(run, _read(folder / RUN), folder / RUN)
 
 
-def check_same(run: Run, values: dict[str, Any], path: Path) -> None:
+def check_same(run: Run, values: Any, path: Path) -> None:
     """Raise unless ``values``, read from ``path``, describe this run."""
-    if (found := Run.from_dict(values)).id != run.id:
+    if (found := read_run(values, path)).id != run.id:
         raise checkpoint.CheckpointError(f"{path} belongs to another run: {found.id}, expected {run.id}")
+
+
+def read_run(values: Any, path: Path) -> Run:
+    """The run that ``values``, read from ``path``, describe."""
+    try:
+        return Run.from_dict(values)
+    except UNREADABLE as error:
+        raise checkpoint.CheckpointError(f"{path} does not describe a run: {error}") from error
 
 
 def write(folder: Path, run: Run, values: dict[str, Any]) -> None:
@@ -46,7 +55,7 @@ def read(folder: Path, run: Run) -> dict[str, Any] | None:
     if not (folder / FILE).exists():
         return None
     result = _read(folder / FILE)
-    check_same(run, result["run"], folder / FILE)
+    check_same(run, result.get("run"), folder / FILE)
     return result
 
 
@@ -63,9 +72,11 @@ def load_trained(
     tensors, info = checkpoint.load(path)
     if which == "last":
         tensors = {name.removeprefix("model."): x for name, x in tensors.items() if name.startswith("model.")}
-    run = Run.from_dict(info["run"])
-    model = build_model(run.model)
-    checkpoint.restore(model.state_dict(), tensors, path)
+    run = read_run(info.get("run"), path)
+    try:
+        model = from_tensors(run.model, tensors, f"the model in {path} does not fit the run it describes")
+    except ValueError as error:
+        raise checkpoint.CheckpointError(str(error)) from error
     return run, model.to(device).eval()
 
 

@@ -83,7 +83,8 @@ class Run:
     batch_size: int = 256
     """Of all processes together; the paper does not give it. Samples after the last full batch of an epoch are not
     used; each epoch has another order, so they are other ones each time."""
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: Schedule = None  # pyright: ignore[reportAssignmentType]
+    """None: the default one, with a tenth of the epochs as warm-up."""
     decay: Decay = field(default_factory=Decay)
     seed: int = 0
     """Decides weights, data, order and dropout."""
@@ -91,10 +92,12 @@ class Run:
     """``"bfloat16"``: matrix products under autocast; parameters and optimiser stay float32."""
 
     def __post_init__(self) -> None:
+        check_sizes(1, epochs=self.epochs)
+        if self.schedule is None:
+            object.__setattr__(self, "schedule", Schedule(warmup_epochs=self.epochs / 10))
         for name, kind in (("task", Task), ("model", ModelConfig), ("schedule", Schedule), ("decay", Decay)):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}")
-        check_sizes(1, epochs=self.epochs)
         check_sizes(2, batch_size=self.batch_size)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise TypeError(f"seed must be an integer, got {self.seed!r}")

@@ -1,4 +1,4 @@
-"""The user at the terminal: a live line of progress, and Ctrl-C that lets the current step finish."""
+"""The user at the terminal: a live line of progress, and Ctrl-C or SIGTERM that let the current step finish."""
 
 import signal
 import sys
@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
-__all__ = ["defer_interrupts", "progress"]
+__all__ = ["defer_interrupts", "print_epoch", "progress"]
 
 
 @contextmanager
@@ -32,25 +33,38 @@ def progress(steps: int, epochs: int, wanted: bool = True) -> Iterator[Callable[
         yield lambda done, epoch, text: bars.update(bar, completed=done, epoch=f"{epoch}/{epochs}", text=text)
 
 
+def print_epoch(record: dict[str, Any], epochs: int, metric: str) -> None:
+    """Print a line of metrics where no bar is shown: in a log file, or in a pipe."""
+    if sys.stderr.isatty():
+        return
+    scores = "  ".join(f"{part} {record[f'{part}_{metric}']:.4f}" for part in ("train", "valid"))
+    words = f"epoch {record['epoch']}/{epochs}  loss {record['train_loss']:.4f}  {metric}: {scores}"
+    print(f"{words}  {record['seconds']:.0f} s", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def defer_interrupts(wanted: bool = True) -> Iterator[threading.Event]:
-    """Yield an event. The first Ctrl-C sets it, the second raises ``KeyboardInterrupt`` as usual.
+    """Yield an event. The first Ctrl-C or SIGTERM, which schedulers send, sets it; the second acts as usual.
 
-    Changes nothing if the program handles interrupts itself, or outside the main thread, where Python forbids it.
+    Leaves a signal alone that the program handles itself, and both outside the main thread, where Python forbids it.
     """
     interrupted = threading.Event()
-    usual = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
-    if not (wanted and in_main and usual is signal.default_int_handler):
-        yield interrupted
-        return
+    unhandled = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    usual = {number: signal.getsignal(number) for number in unhandled if wanted and in_main}
+    usual = {number: handler for number, handler in usual.items() if handler == unhandled[number]}
 
     def remember(number: int, frame: FrameType | None) -> None:
         interrupted.set()
-        signal.signal(signal.SIGINT, usual)
+        restore()
 
-    signal.signal(signal.SIGINT, remember)
+    def restore() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+    for number in usual:
+        signal.signal(number, remember)
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, usual)
+        restore()

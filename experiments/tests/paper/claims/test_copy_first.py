@@ -92,3 +92,14 @@ def test_seeds_for_which_the_lru_learns_at_300_are_noted(all_records):
     for id in ("copy-300-lru", "copy-300-lru-best"):
         assert "it learns with" not in TRAINED[id].measure(all_records).note
         assert "it learns with seeds 1, 3" in TRAINED[id].measure(changed).note
+
+
+def test_an_lru_that_never_learned_shows_nothing_about_generalising():
+    finding = TRAINED["longer-lru-fails"].measure(records(**changed_stream("lru", 100, 1.0, 0.9)))
+    assert finding.verdict == "not held"
+
+
+def test_every_length_must_be_resilient():
+    for T in (1_000, 10_000, 100_000):
+        finding = TRAINED["longer-bmru-resilient"].measure(records(**changed_stream("bmru", T, 1.0, 0.6)))
+        assert finding.verdict == "not held", T

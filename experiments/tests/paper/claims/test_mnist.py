@@ -50,3 +50,31 @@ def test_decay_shortens_the_memory_of_an_lru():
     rates = [run.schedule.rate(step / steps, run.epochs) for step in range(steps * run.epochs)]
     log_nu = math.log(-math.log(0.99)) * math.prod(1 - run.decay.other * rate for rate in rates)
     assert math.exp(-math.exp(log_nu)) == pytest.approx(0.935, abs=0.002)
+
+
+NEARLY = {
+    "mnist-lru-better": {"lru_3_blocks": 95.4},
+    "mnist-lru-combines": {"lru_2_blocks": 94.9},
+    "mnist-bmru-maintains": {"lru_3_blocks_black": 96.6},
+    "mnist-most-when-shallow": {"lru_2_blocks_black": 92.6},
+    "mnist-lru-needs-depth": {"lru_2_blocks_black": 92.1},
+    "mnist-bmru-two-layers": {"bmru_2_blocks_black": 90.9},
+    "mnist-hybrid-equals-lru": {"hybrid_2_blocks": 98.1},
+    "mnist-hybrid-keeps": {"hybrid_3_blocks_black": 96.5},
+    "mnist-hybrid-above-bmru": {"hybrid_3_blocks_black": 94.9},
+    "mnist-hybrid-above-lru": {"hybrid_3_blocks_black": 94.4},
+    "mnist-positions-help-bmru": {"bmru_2_blocks_untuned": 64.9},
+    "mnist-positions-impede-lru": {"lru_2_blocks_positions": 96.6},
+}
+"""Scores that miss a threshold by a tenth of a point."""
+
+
+@pytest.mark.parametrize("id", NEARLY)
+def test_a_threshold_is_missed_by_a_tenth_of_a_point(id):
+    finding = TRAINED[id].measure(records(figures=["permuted-mnist"], **changed_scores(**NEARLY[id])))
+    assert finding.verdict == "not held"
+
+
+def test_a_third_block_must_give_lru_more_than_bmru():
+    both = changed_scores(bmru_2_blocks_black=79.0)  # gains 15.5, LRU 14
+    assert TRAINED["mnist-lru-needs-depth"].measure(records(figures=["permuted-mnist"], **both)).verdict == "not held"

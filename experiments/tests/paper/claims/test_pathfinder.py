@@ -69,3 +69,18 @@ def test_a_grid_is_complete_if_one_seed_covers_it(all_records):
     none = [r for r in some if r.name.replace("hard-1-block-", "") not in ("128-seed3", "256-seed4")]
     finding = TRAINED["pathfinder-one-layer"].measure(none)
     assert finding.evidence == "seeds 0, 1, 2, 3, 4; 10 epochs of 100"
+
+
+NEARLY = {
+    "pathfinder-one-layer": lambda blocks, width: 54.9,
+    "pathfinder-width-over-depth": lambda blocks, width: 60 + 4 * (width == 1024) + 3.1 * (blocks == 3),
+    "pathfinder-wider-is-better": lambda blocks, width: 60 + 0.9 * (width == 1024),
+    "pathfinder-depth-does-not-help": lambda blocks, width: 60 + 1.1 * (blocks == 2) - 5 * (blocks == 3),
+    "pathfinder-drop-with-layers": lambda blocks, width: 60 - 0.9 * (blocks == 3) - 5 * (blocks == 2),
+}
+"""Accuracies that miss a threshold by a tenth of a point."""
+
+
+@pytest.mark.parametrize("id", NEARLY)
+def test_a_threshold_is_missed_by_a_tenth_of_a_point(id):
+    assert TRAINED[id].measure(records(figures=["pathfinder"], grid=NEARLY[id])).verdict == "not held"

@@ -299,6 +299,7 @@ def test_stationary() -> Finding:
     "over 0.9 from 1,000 on",
     broken_by=[fading_layer],
 )
+@pytest.mark.extra
 def test_held_bit() -> Finding:
     return held_bit()
 

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from multistable_experiments.tasks.pathfinder import generated
 from multistable_experiments.tasks.pathfinder.generated import generate, read
 from multistable_experiments.tasks.pathfinder.generator import draw
 from multistable_experiments.tasks.pathfinder.settings import settings
@@ -115,6 +116,40 @@ def test_an_unrelated_npz_file_raises(tmp_path):
     np.savez(tmp_path / "other.npz", a=1)
     with pytest.raises(ValueError, match=r"other\.npz is damaged or not a Pathfinder file"):
         read(tmp_path / "other.npz")
+
+
+WRONG = {
+    "a label of 2": {"labels": np.full(3, 2, np.uint8)},
+    "labels of text": {"labels": np.array(["0", "1", "0"])},
+    "labels of 64 bits": {"labels": np.zeros(3, np.int64)},
+    "labels for other images": {"labels": np.zeros(2, np.uint8)},
+    "images of floats": {"images": np.zeros((3, 32, 32))},
+    "images of another size": {"images": np.zeros((3, 16, 64), np.uint8)},
+    "another level": {"level": np.array("simple")},
+    "a seed of text": {"seed": np.array("x")},
+    "objects": {"images": np.array([None, {}, []], dtype=object)},
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_values_out_of_range_are_refused(tmp_path, kind):
+    good = {"level": np.array("easy"), "seed": np.array(0), "labels": np.zeros(3, np.uint8)}
+    good |= {"images": np.zeros((3, 32, 32), np.uint8)}
+    path = tmp_path / "a.npz"
+    np.savez(path, **good)
+    assert len(read(path).labels) == 3
+    np.savez(path, **good | WRONG[kind])
+    with pytest.raises(ValueError, match=f"^{path} is damaged or not a Pathfinder file"):
+        read(path)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(generated, "LARGEST", 1 << 20)
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, images=np.zeros(1 << 21, np.uint8))
+    assert path.stat().st_size < 1 << 14
+    with pytest.raises(ValueError, match="it would unpack to 2,097,280 bytes"):
+        read(path)
 
 
 def test_a_folder_in_place_of_the_file_raises(tmp_path):

@@ -1,4 +1,4 @@
-"""The scans on a GPU: the kernels of ``latch*.py`` and ``linear*.py``, launched on the tensors' device."""
+"""The scans on a GPU: the kernels of ``latch*.py``, ``linear*.py`` and ``maps.py``, launched on the tensors' device."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -7,9 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multistable.ops.triton import latch, latch_grad, linear, linear_grad
+from multistable.ops.triton import latch, latch_grad, linear, linear_grad, maps
 
-__all__ = ["bmru_backward", "bmru_forward", "latch_backward", "latch_forward", "linear_backward", "linear_forward"]
+__all__ = [
+    "bmru_backward",
+    "bmru_forward",
+    "latch_backward",
+    "latch_forward",
+    "linear_backward",
+    "linear_forward",
+    "map_adjoint",
+    "map_forward",
+    "map_pack",
+]
 
 
 def _on_device_of_tensors(scan: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,3 +42,6 @@ latch_forward = _on_device_of_tensors(latch.latch_forward)
 latch_backward = _on_device_of_tensors(latch_grad.latch_backward)
 linear_forward = _on_device_of_tensors(linear.linear_forward)
 linear_backward = _on_device_of_tensors(linear_grad.linear_backward)
+map_pack = _on_device_of_tensors(maps.map_pack)
+map_forward = _on_device_of_tensors(maps.map_forward)
+map_adjoint = _on_device_of_tensors(maps.map_adjoint)

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from multistable_experiments.files import whole_file
 from multistable_experiments.tasks.folder import data_folder
-from multistable_experiments.tasks.pathfinder.settings import settings
+from multistable_experiments.tasks.pathfinder.settings import SIZE, settings
 
 __all__ = ["Generated", "generate", "generated_file", "read"]
 
 BATCH = 1000  # images that share a stream of random numbers
+LARGEST = 1 << 31
+"""The most bytes of an unpacked file: two million images."""
 
 
 class Generated(NamedTuple):
@@ -74,8 +76,23 @@ def read(path: Path) -> Generated:
     with path.open("rb") as file:
         try:
             with np.load(file, allow_pickle=False) as arrays:
-                return Generated(str(arrays["level"]), int(arrays["seed"]), arrays["labels"], arrays["images"])
+                if (size := sum(member.file_size for member in arrays.zip.infolist())) > LARGEST:
+                    raise ValueError(f"it would unpack to {size:,} bytes, the most is {LARGEST:,}")
+                found = Generated(str(arrays["level"]), int(arrays["seed"]), arrays["labels"], arrays["images"])
+            check(found)
+            return found
         except Exception as error:  # numpy and zipfile raise many kinds for the ways in which a file can be broken
             raise ValueError(
                 f"{path} is damaged or not a Pathfinder file: {error}; remove it and run `multistable data pathfinder`"
             ) from error
+
+
+def check(found: Generated) -> None:
+    """Raise unless arrays of a file have the types, shapes and values of generated images."""
+    level, _, labels, images = found
+    settings(level)
+    if labels.dtype != np.uint8 or labels.ndim != 1 or (labels > 1).any():
+        raise ValueError(f"labels must be bytes 0 or 1, one per image, got {labels.dtype} {list(labels.shape)}")
+    if images.dtype != np.uint8 or images.shape != (len(labels), SIZE, SIZE):
+        expected = [len(labels), SIZE, SIZE]
+        raise ValueError(f"images must be bytes {expected}, got {images.dtype} {list(images.shape)}")

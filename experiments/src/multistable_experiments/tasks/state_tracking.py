@@ -1,0 +1,214 @@
+"""State tracking: read symbols, answer with the state of a machine. Exact at every length, or not at all.
+
+parity       whether the number of ones is odd
+mod3, mod5   the number of ones modulo n, for any n from 2 on
+flip-flop    the last bit that was set; a third symbol sets nothing
+dyck         brackets of two kinds, at most three open at a time: closed, open, or broken
+Z2, Z3, Z6, S3, D4, A4, S4, A5   the product of all elements of a group so far
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from multistable.machines import Machine
+from multistable.ops.checks import check_sizes
+from multistable_experiments.tasks.base import Classification, Pooling, Samples, Split, split_sizes
+from multistable_experiments.tasks.seeds import generator
+
+__all__ = ["MACHINES", "StateTracking", "failing_length", "machine", "random_symbols", "word_problem"]
+
+Permutation = tuple[int, ...]
+GENERATORS: dict[str, tuple[Permutation, ...]] = {
+    "Z2": ((1, 0),),
+    "Z3": ((1, 2, 0),),
+    "Z6": ((1, 2, 3, 4, 5, 0),),
+    "S3": ((1, 0, 2), (1, 2, 0)),
+    "D4": ((1, 2, 3, 0), (3, 2, 1, 0)),
+    "A4": ((1, 2, 0, 3), (1, 0, 3, 2)),
+    "S4": ((1, 2, 3, 0), (1, 0, 2, 3)),
+    "A5": ((1, 2, 3, 4, 0), (1, 2, 0, 3, 4)),
+}
+MACHINES = ("parity", "mod3", "mod5", "flip-flop", "dyck", *GENERATORS)
+"""Names of machines; ``modN`` exists for every N."""
+CHUNK = 10_000  # steps read at a time
+
+
+@cache
+def machine(name: str) -> Machine:
+    """The machine of a name."""
+    if name in GENERATORS:
+        return word_problem(GENERATORS[name])
+    if name == "parity":
+        return counter(2)
+    if match := re.fullmatch(r"mod([2-9]|[1-9]\d+)", name):
+        return counter(int(match[1]))
+    if name == "flip-flop":
+        return Machine(((0, 0, 1), (1, 0, 1)), (0, 1))
+    if name == "dyck":
+        return dyck(kinds=2, depth=3)
+    raise ValueError(f"machine must be one of {', '.join(MACHINES)}, or modN, got {name!r}")
+
+
+def counter(n: int) -> Machine:
+    """Counts symbol 1 modulo n; symbol 0 does not count."""
+    return Machine(tuple((q, (q + 1) % n) for q in range(n)), tuple(range(n)))
+
+
+def word_problem(generators: tuple[Permutation, ...]) -> Machine:
+    """States and symbols are the elements of the group that these permutations generate, the identity first.
+
+    Symbol a takes q to the product "first q, then a"; the output is the state.
+
+    >>> word_problem(((1, 0),)).table
+    ((0, 1), (1, 0))
+    """
+    elements = [tuple(range(len(generators[0])))]
+    for element in elements:  # grows while it is read
+        for generator_ in generators:
+            new = tuple(generator_[i] for i in element)
+            if new not in elements:
+                elements.append(new)
+    number = {element: q for q, element in enumerate(elements)}
+    table = tuple(tuple(number[tuple(a[i] for i in q)] for a in elements) for q in elements)
+    return Machine(table, tuple(range(len(elements))))
+
+
+def dyck(kinds: int, depth: int) -> Machine:
+    """Brackets: symbol k opens one of kind k, symbol ``kinds + k`` closes it. Closing another one than the last opened,
+    or opening more than ``depth``, breaks the word for good. Outputs: 0 all closed, 1 some open, 2 broken."""
+    stacks: list[Permutation] = [stack for d in range(depth + 1) for stack in product(range(kinds), repeat=d)]
+    number, broken = {stack: q for q, stack in enumerate(stacks)}, len(stacks)
+    rows: list[tuple[int, ...]] = []
+    for stack in stacks:
+        opened = [number.get((*stack, k), broken) for k in range(kinds)]
+        closed = [number[stack[:-1]] if stack and stack[-1] == k else broken for k in range(kinds)]
+        rows.append((*opened, *closed))
+    outputs = [0, *[1] * (len(stacks) - 1), 2]
+    return Machine((*rows, (broken,) * 2 * kinds), tuple(outputs))
+
+
+def random_symbols(target: Machine, shape: tuple[int, int], random: torch.Generator) -> Tensor:
+    """Uniform symbols ``[B, T]``, but where a state cannot be left any more, nineteen of twenty that would enter it are
+    drawn again: words of brackets would be broken after a few symbols."""
+    symbols = torch.randint(target.n_symbols, shape, generator=random)
+    table = torch.tensor(target.table)
+    final = (table == torch.arange(target.n_states)[:, None]).all(1)
+    if not final.any():
+        return symbols
+    allowed = (~final[table]).double() + 0.05 / target.n_symbols
+    q = torch.zeros(shape[0], dtype=torch.int64)
+    for t in range(shape[1]):
+        symbols[:, t] = torch.multinomial(allowed[q], 1, generator=random).squeeze(1)
+        q = table[q, symbols[:, t]]
+    return symbols
+
+
+@dataclass(frozen=True)
+class StateTracking(Classification):
+    """Answer with the output of a machine after a random number of symbols.
+
+    ``x [B, T, A]`` has one-hot symbols. Sequences are shorter than T at random: they end at step T, and begin after
+    blanks (zeros), at which the machine stays at its start. ``blanks`` also stand between symbols. Target: the output
+    after the last symbol, or, with ``answers="every"``, after every step.
+    """
+
+    name = "state-tracking"
+
+    machine: str = "parity"
+    length: int = 128
+    shortest: int = 1
+    blanks: float = 0.0
+    """Probability that a step between the symbols is blank."""
+    answers: Literal["last", "every"] = "last"
+    train_samples: int = 10_000
+    test_samples: int = 1_000
+
+    def __post_init__(self) -> None:
+        machine(self.machine)
+        check_sizes(1, length=self.length, shortest=self.shortest, test_samples=self.test_samples)
+        check_sizes(2, train_samples=self.train_samples)
+        if self.shortest > self.length:
+            raise ValueError(f"shortest must be at most length = {self.length}, got {self.shortest}")
+        if not 0 <= self.blanks < 1:
+            raise ValueError(f"blanks must be a probability below 1, got {self.blanks!r}")
+        if self.answers not in ("last", "every"):
+            raise ValueError(f"answers must be 'last' or 'every', got {self.answers!r}")
+
+    @property
+    def d_input(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return machine(self.machine).n_symbols
+
+    @property
+    def d_output(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return machine(self.machine).n_outputs
+
+    @property
+    def pooling(self) -> Pooling:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "last" if self.answers == "last" else "none"
+
+    def samples(self, split: Split, seed: int, device: torch.device | str = "cpu") -> Samples:
+        train, valid = split_sizes(self.train_samples)
+        size = {"train": train, "valid": valid, "test": self.test_samples}[split]
+        random, target = generator(seed, self.name, self.machine, split), machine(self.machine)
+        symbols = random_symbols(target, (size, self.length), random)
+        lengths = torch.randint(self.shortest, self.length + 1, (size, 1), generator=random)
+        blank = torch.arange(self.length) < self.length - lengths
+        blank |= torch.rand(size, self.length, generator=random) < self.blanks
+        A = target.n_symbols
+        symbols = torch.where(blank, A, symbols)
+        with_blank = Machine(tuple((*row, q) for q, row in enumerate(target.table)), target.output)
+        answers = with_blank.run(symbols)
+        answers = answers if self.answers == "every" else answers[:, -1].contiguous()
+        return Samples(symbols.to(torch.uint8).to(device), answers.to(device))
+
+    def inputs(self, stored: Tensor) -> Tensor:
+        return F.one_hot(stored.long(), self.d_input + 1)[..., :-1].float()
+
+    def losses(self, output: Tensor, target: Tensor) -> Tensor:
+        losses = F.cross_entropy(output.movedim(-1, 1), target, reduction="none")
+        return losses if target.ndim == 1 else losses.mean(1)
+
+    def scores(self, output: Tensor, target: Tensor) -> Tensor:
+        right = (output.argmax(dim=-1) == target).to(output.dtype)
+        return right if target.ndim == 1 else right.mean(1)
+
+
+class Reader(Protocol):
+    """A model that reads symbols ``[B, t]`` and answers at every step: logits ``[B, t, C]``, and its state."""
+
+    def __call__(self, symbols: Tensor, state: Tensor | None, /) -> tuple[Tensor, Tensor]: ...
+
+
+@torch.no_grad()
+def failing_length(
+    model: Reader | Callable[..., tuple[Tensor, Tensor]],
+    target: Machine,
+    *,
+    longest: int,
+    sequences: int,
+    seed: int = 0,
+) -> int | None:
+    """The first step at which one of ``sequences`` random inputs is answered wrongly; None if there is none up to
+    ``longest``."""
+    check_sizes(1, longest=longest, sequences=sequences)
+    random = generator(seed, "failing-length", longest, sequences)
+    state: Tensor | None = None
+    q = torch.zeros(sequences, dtype=torch.int64)
+    output = torch.tensor(target.output)
+    for start in range(0, longest, CHUNK):
+        symbols = random_symbols(target, (sequences, min(CHUNK, longest - start)), random)
+        logits, state = model(symbols, state)
+        states = target.states(symbols, q)
+        wrong = (logits.argmax(-1) != output[states]).any(0)
+        if bool(wrong.any()):
+            return start + int(wrong.nonzero()[0]) + 1
+        q = states[:, -1]
+    return None

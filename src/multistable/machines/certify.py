@@ -1,0 +1,193 @@
+"""Prove that a trained model is right at every length, or find the shortest input on which it errs.
+
+The model's machines, all units of all layers together, are one machine. Its states and the target's are walked through
+side by side from the start, breadth first: each pair that some input reaches is met once, with a shortest input that
+leads there. If the model answers rightly in every pair, it does after every input.
+
+The states are exact, but the scores that decide between transitions are matrix products, which round differently in
+other shapes and on other machines. With ``s = |W| |x| + |b|`` and ``n`` terms, any order of summation is within
+``g s, g = n u / (1 - n u)``, of the exact score (u: the unit roundoff). So the largest score is the largest in every
+computation if it exceeds each other one by more than ``2 g (s_largest + s_other)``. Where it does not, nothing is
+proven.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from multistable.layers.fsm import FSM
+from multistable.machines.machine import Machine
+from multistable.machines.transducer import Transducer
+
+__all__ = ["Verdict", "certify"]
+
+_BATCH = 1 << 12  # pairs whose successors are computed at a time
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What :func:`certify` found."""
+
+    right: bool | None
+    """True: right at every length. False: wrong on ``word``. None: undecided."""
+    word: tuple[int, ...] | None
+    """A shortest input after which the model errs, or after which its decision may depend on rounding."""
+    pairs: int
+    """Pairs of a state of the model and one of the target that were met."""
+    margin: float
+    """The smallest ratio of a decision's margin to the rounding that it must exceed; above 1 if right."""
+    reason: str
+
+
+@torch.no_grad()
+def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdict:
+    """Whether ``model`` gives the outputs of ``target`` after every input of at least one symbol.
+
+    Undecided if some decision's margin does not exceed the rounding of the arithmetic, or if there are more than
+    ``max_pairs`` reachable pairs of states.
+    """
+    rnn = model.rnn
+    if rnn.bidirectional:
+        raise ValueError("model must be unidirectional: the reverse direction has read what follows")
+    if (rnn.input_size, model.read_out.out_features) != (target.n_symbols, target.n_outputs):
+        sizes = f"{target.n_symbols} symbols and {target.n_outputs} outputs"
+        raise ValueError(f"model must have the target's {sizes}, got {rnn.input_size}, {model.read_out.out_features}")
+    walk = _Walk(model, target)
+    frontier = walk.start()
+    while frontier:
+        wrong: int | None = None
+        weak: int | None = None
+        following: list[int] = []
+        for pair, parent, symbol, q, right, ratio in walk.successors(frontier):
+            walk.margin = min(walk.margin, ratio)
+            if ratio > 1 and right and pair in walk.number:
+                continue
+            index = walk.meet(pair, parent, symbol, q)
+            if not ratio > 1:
+                weak = index if weak is None else weak
+            elif not right:
+                wrong = index if wrong is None else wrong
+            else:
+                following.append(index)
+            if len(walk.pairs) > max_pairs:
+                return walk.verdict(None, None, f"more than {max_pairs} pairs of states are reachable")
+        if wrong is not None:
+            return walk.verdict(False, wrong, "the output is wrong after this input")
+        if weak is not None:
+            return walk.verdict(None, weak, "a decision may depend on rounding after this input")
+        frontier = following
+    return walk.verdict(True, None, "every reachable pair of states gives the right output")
+
+
+class _Walk:
+    """The pairs met so far, and what follows them."""
+
+    def __init__(self, model: Transducer, target: Machine) -> None:
+        self.model, self.target = model, target
+        self.number: dict[bytes, int] = {}
+        self.pairs: list[bytes] = []
+        self.parents: list[tuple[int, int]] = []
+        self.targets: list[int] = []
+        self.margin = float("inf")
+        weight = model.read_out.weight
+        self.symbols = torch.eye(target.n_symbols, dtype=weight.dtype, device=weight.device)
+
+    def start(self) -> list[int]:
+        rnn = self.model.rnn
+        return [self.meet(bytes(rnn.num_layers * rnn.units) + _bytes(0), -1, -1, 0)]
+
+    def meet(self, pair: bytes, parent: int, symbol: int, q: int) -> int:
+        index = len(self.pairs)
+        self.number.setdefault(pair, index)
+        self.pairs.append(pair)
+        self.parents.append((parent, symbol))
+        self.targets.append(q)
+        return index
+
+    def successors(self, frontier: list[int]) -> Iterator[tuple[bytes, int, int, int, bool, float]]:
+        """For each pair of the frontier and each symbol: the next pair, where it comes from, the target's state,
+        whether the output is right, and the smallest ratio of a margin to its rounding."""
+        A, units = self.target.n_symbols, self.model.rnn.num_layers * self.model.rnn.units
+        for i in range(0, len(frontier), _BATCH):
+            part = frontier[i : i + _BATCH]
+            rows = b"".join(self.pairs[index][:units] for index in part)
+            states = torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(part), units)
+            after, output, ratio = _step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))
+            keys: list[bytes] = [bytes(row) for row in cast(Any, after).tolist()]
+            answers: list[tuple[int, float]] = list(
+                zip(cast(Any, output).tolist(), cast(Any, ratio).tolist(), strict=True)
+            )
+            for j, (answer, margin) in enumerate(answers):
+                parent, symbol = part[j // A], j % A
+                q = self.target.table[self.targets[parent]][symbol]
+                yield keys[j] + _bytes(q), parent, symbol, q, answer == self.target.output[q], margin
+
+    def verdict(self, right: bool | None, index: int | None, reason: str) -> Verdict:
+        return Verdict(right, None if index is None else self.word(index), len(self.pairs), self.margin, reason)
+
+    def word(self, index: int) -> tuple[int, ...]:
+        """The input that led to a pair."""
+        symbols: list[int] = []
+        while self.parents[index][0] >= 0:
+            index, symbol = self.parents[index]
+            symbols.append(symbol)
+        return tuple(reversed(symbols))
+
+
+def _bytes(q: int) -> bytes:
+    return q.to_bytes(4, "little")
+
+
+def _step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One symbol ``x [R, A]`` in the joint states ``[R, L * N]``: the states after, the output ``[R]``, the smallest
+    ratio of a margin to its rounding ``[R]``."""
+    rnn, (R, device) = model.rnn, (len(x), x.device)
+    ratio, after = torch.full([R], torch.inf, dtype=torch.float64, device=device), list[Tensor]()
+    for layer, state in enumerate(states.to(device).long().view(R, rnn.num_layers, rnn.units).unbind(1)):
+        weight, bias, value = rnn.parameters_of(layer)
+        scores, rounding = _scores(x, weight, bias)
+        chosen, layer_ratio = _decide(*(_columns(rnn, s, state) for s in (scores, rounding)))
+        ratio = torch.minimum(ratio, layer_ratio.amin(-1))
+        if rnn.transitions != "any":
+            chosen = rnn.table().to(device)[chosen, state]
+        state = chosen
+        after.append(state.byte().cpu())
+        x = value[torch.arange(rnn.units, device=device), state].flatten(1)
+    scores, rounding = _scores(x, model.read_out.weight, model.read_out.bias)
+    output, last_ratio = _decide(scores, rounding)
+    return torch.stack(after, 1).flatten(1), output, torch.minimum(ratio, last_ratio)
+
+
+def _columns(rnn: FSM, scores: Tensor, state: Tensor) -> Tensor:
+    """The scores ``[R, N, M]`` of what can follow each unit's state ``[R, N]``."""
+    if rnn.transitions != "any":
+        return torch.unflatten(scores, -1, (rnn.units, -1))
+    K = rnn.n_states
+    columns = torch.unflatten(scores, -1, (rnn.units, K, K))
+    return columns.gather(2, state[..., None, None].expand(-1, -1, 1, K)).squeeze(2)
+
+
+def _scores(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Scores in float64, and the rounding ``2 g s`` of each that a margin must exceed."""
+    g = (weight.shape[1] + 1) * _unit_roundoff(weight.dtype)
+    g = 2 * g / (1 - g)
+    x, weight, bias = x.double(), weight.double(), None if bias is None else bias.double()
+    size = F.linear(x.abs(), weight.abs(), None if bias is None else bias.abs())
+    return F.linear(x, weight, bias), g * size
+
+
+def _unit_roundoff(dtype: torch.dtype) -> float:
+    """Of products in ``dtype`` as torch is set to compute them: float32 may be computed in TF32 or bfloat16."""
+    exact = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
+    return torch.finfo(dtype if exact else torch.bfloat16).eps / 2
+
+
+def _decide(scores: Tensor, rounding: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of ``scores [..., M]`` and the smallest ratio of its distance from another to their rounding."""
+    first = scores.argmax(-1, keepdim=True)
+    ratio = (scores.gather(-1, first) - scores) / (rounding.gather(-1, first) + rounding)
+    return first.squeeze(-1), ratio.scatter(-1, first, torch.inf).amin(-1)

@@ -1,0 +1,137 @@
+"""Certify: proofs for machines built by hand, shortest wrong inputs, and what is undecided."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from multistable import FSM
+from multistable.machines import Machine, Transducer, certify
+
+PARITY = Machine(((0, 1), (1, 0)), (0, 1))
+MOD_THREE = Machine(((0, 1), (1, 2), (2, 0)), (0, 1, 2))
+
+
+@torch.no_grad()
+def build(machine, units=1, margin=1.0):
+    """A model that is the machine: the scores of its transitions are ``margin``, all others 0."""
+    Q, A = machine.n_states, machine.n_symbols
+    model = Transducer(A, machine.n_outputs, units=units, n_states=Q)
+    weight, bias, value = model.rnn.parameters_of(0)
+    weight.zero_()
+    bias.zero_()
+    scores = weight.view(units, Q, Q, A)
+    for q, a in product(range(Q), range(A)):
+        scores[:, q, machine.table[q][a], a] = margin
+    value.copy_(torch.eye(Q).expand_as(value))
+    model.read_out.weight.zero_()
+    model.read_out.bias.zero_()
+    for q, output in enumerate(machine.output):
+        model.read_out.weight[output, q] = 1.0
+    return model
+
+
+@pytest.mark.parametrize("machine", [PARITY, MOD_THREE], ids=["parity", "mod three"])
+def test_a_right_machine_is_proven(machine):
+    verdict = certify(build(machine, units=2), machine)
+    assert verdict.right is True
+    assert verdict.pairs == machine.n_states
+    assert verdict.margin > 1e5
+
+
+def test_the_shortest_wrong_input_is_found():
+    """A counter that wraps from 4 to 4 errs only after five ones; brute force agrees that nothing shorter fails."""
+    right = Machine(tuple((q, (q + 1) % 5) for q in range(5)), tuple(range(5)))
+    wrong = Machine((*right.table[:4], (4, 4)), right.output)
+    model = build(wrong)
+    verdict = certify(model, right)
+    assert (verdict.right, verdict.word) == (False, (1, 1, 1, 1, 1))
+    for length in range(1, 6):
+        words = torch.tensor(list(product(range(2), repeat=length)))
+        errs = (model(words)[0].argmax(-1) != right.run(words))[:, -1]
+        assert errs.any().item() == (length == 5)
+
+
+def test_a_random_model_agrees_with_brute_force():
+    for seed in range(20):
+        torch.manual_seed(seed)
+        model = Transducer(2, 2, units=2, n_states=3)
+        verdict = certify(model, PARITY)
+        assert verdict.right is False
+        for length in range(1, len(verdict.word) + 1):
+            words = torch.tensor(list(product(range(2), repeat=length)))
+            errs = (model(words)[0].argmax(-1) != PARITY.run(words))[:, -1]
+            assert errs.any().item() == (length == len(verdict.word))
+        assert errs[words.tolist().index(list(verdict.word))]
+
+
+@torch.no_grad()
+def test_layers_are_followed_jointly():
+    """One symbol: the first layer toggles, the second toggles when the first is back, so its state is bit 1 of the
+    number of steps."""
+    target = Machine(((1,), (2,), (3,), (0,)), (0, 0, 1, 1))
+    model = Transducer(1, 2, units=1, n_states=2, num_layers=2)
+    toggle, keep = torch.tensor([0.0, 1, 1, 0]), torch.tensor([1.0, 0, 0, 1])
+    for parameter in model.parameters():
+        parameter.zero_()
+    model.rnn.weight_ih_l0.copy_(toggle[:, None])
+    model.rnn.weight_ih_l1.copy_(torch.stack([toggle, keep], dim=1))
+    model.rnn.value_l0.copy_(torch.eye(2)[None])
+    model.rnn.value_l1.copy_(torch.eye(2)[None])
+    model.read_out.weight.copy_(torch.eye(2))
+    verdict = certify(model, target)
+    assert (verdict.right, verdict.pairs) == (True, 4)
+    model.rnn.weight_ih_l1.copy_(toggle[:, None].expand(4, 2))
+    assert certify(model, target).word == (0,)
+
+
+def test_sizes_must_agree():
+    with pytest.raises(ValueError, match="model must have the target's 2 symbols and 2 outputs, got 2, 3"):
+        certify(Transducer(2, 3), PARITY)
+
+
+@pytest.mark.parametrize(("margin", "right"), [(1e-3, True), (0.0, None)])
+def test_a_decision_without_a_margin_is_undecided(margin, right):
+    verdict = certify(build(PARITY, margin=margin), PARITY)
+    assert verdict.right is right
+    if right is None:
+        assert "rounding" in verdict.reason
+        assert len(verdict.word) == 1
+
+
+def test_the_rounding_bound_covers_other_orders_of_summation():
+    """Scores that differ by one unit in the last place are undecided, by a hundred of them decided."""
+    model = build(PARITY)
+    with torch.no_grad():
+        model.rnn.bias_ih_l0.fill_(1.0)
+        model.rnn.weight_ih_l0.mul_(2.0**-23)
+        assert certify(model, PARITY).right is None
+        model.rnn.weight_ih_l0.mul_(100)
+        assert certify(model, PARITY).right is True
+
+
+def test_too_many_pairs_are_undecided():
+    counter = Machine(tuple((q, (q + 1) % 7) for q in range(7)), (0,) * 7)
+    assert certify(build(counter), counter, max_pairs=7).right is True
+    verdict = certify(build(counter), counter, max_pairs=5)
+    assert verdict.right is None
+    assert "more than 5 pairs" in verdict.reason
+
+
+def test_keep_and_set_transitions():
+    """A latch is the flip-flop: symbol 0 keeps, 1 sets state 0, 2 sets state 1."""
+    target = Machine(((0, 0, 1), (1, 0, 1)), (0, 1))
+    model = build(target)
+    model.rnn = FSM(3, 2, n_states=2, value_size=2, transitions="set", batch_first=True)
+    with torch.no_grad():
+        model.rnn.weight_ih_l0.copy_(torch.tensor([[0.0, 1, 0], [0, 0, 1], [1, 0, 0]]))
+        model.rnn.bias_ih_l0.zero_()
+        model.rnn.value_l0.copy_(torch.eye(2)[None])
+    assert certify(model, target).right is True
+
+
+def test_bidirectional_models_are_refused():
+    model = build(PARITY)
+    model.rnn = FSM(2, 2, n_states=2, bidirectional=True)
+    with pytest.raises(ValueError, match="model must be unidirectional"):
+        certify(model, PARITY)
