@@ -1,0 +1,57 @@
+"""Scans of other libraries on a GPU, in the same process. Those that are not installed are left out."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from multistable_experiments.bench.gpu_clock import eager_milliseconds, gain_row, milliseconds
+from multistable_experiments.bench.gpu_scans import LONG, bmru_passes
+from multistable_experiments.bench.report import Row
+
+__all__ = ["peer_rows"]
+
+
+def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
+    """Scans of other libraries on as many float32 numbers: gate and input [B, T, N] in, states out."""
+    B, T, N = shape
+    name = "BMRU forward"
+    proj = torch.randn(B, T, 2 * N, device="cuda")
+    forward, backward = bmru_passes(proj, N)
+    ms = milliseconds(forward)
+    both_ms = ms + milliseconds(backward)
+    gate, value = torch.rand(B, T, N, device="cuda"), torch.randn(B, T, N, device="cuda")
+    if find_spec("accelerated_scan"):
+        from accelerated_scan.scalar import scan  # pyright: ignore[reportMissingImports]
+
+        across = gate.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous()
+        yield gain_row(name, shape, ms, "accelerated-scan", milliseconds(lambda: scan(*across)), 1 / 1.05)
+        turn = lambda: scan(*(x.transpose(1, 2).contiguous() for x in (gate, value))).transpose(1, 2).contiguous()  # noqa: E731
+        yield gain_row(name, shape, ms, "accelerated-scan and its transposes", milliseconds(turn), None)
+        del across
+    if find_spec("fla"):
+        from fla.ops.hgrn import chunk_hgrn  # pyright: ignore[reportMissingImports]
+
+        x, g = value.requires_grad_(), gate.log().requires_grad_()
+        weight = torch.randn_like(value)
+
+        def hgrn() -> None:
+            chunk_hgrn(x, g)[0].backward(weight)
+            x.grad = g.grad = None
+
+        with torch.no_grad():
+            forward_ms = milliseconds(lambda: chunk_hgrn(x, g))
+        yield gain_row(name, shape, ms, "fla chunk_hgrn", forward_ms, None)
+        yield gain_row("BMRU forward + backward", shape, both_ms, "fla chunk_hgrn", eager_milliseconds(hgrn), 2.0)
+        value = value.detach()
+    if shape != LONG:
+        compiled = torch.compile(_associative_scan)
+        compiled_ms = eager_milliseconds(lambda: compiled(gate, value))
+        yield gain_row(name, shape, ms, "associative_scan, compiled", compiled_ms, None)
+
+
+def _associative_scan(gate: Tensor, value: Tensor) -> Tensor:
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    return associative_scan(lambda x, y: (y[0] * x[0], y[0] * x[1] + y[1]), (gate, value), dim=1)[1]
