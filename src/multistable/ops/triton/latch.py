@@ -32,6 +32,7 @@ from multistable.ops.triton.launch import (
     contiguous,
     contiguous_alpha,
     launch_config,
+    optional,
     strided,
     strided_reset,
 )
@@ -198,22 +199,22 @@ def _walk(
 
 @jit_any_size
 def _forward_kernel(
-    x, x_b, x_t, y, y_b, y_t, alpha, start, reset, r_b, r_t, h, h_b, h_t, last, T, N, C, L, blocks,
+    x, x_b, x_t, y, y_b, y_t, alpha, start, entered, reset, r_b, r_t, h, h_b, h_t, last, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     BMRU: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
     NAN: tl.constexpr,
 ):  # fmt: skip
     """States of one chunk, and the ``last [B, N]`` of the last one; ``start [B, C, N]`` is the state that enters each
-    chunk, or None for zeros. N counts words."""
+    chunk, zeros unless ``entered``. N counts words."""
     i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
-    level, state = tl.zeros([1, BN], WORD), tl.zeros([1, BN], WORD)
+    level = tl.zeros([1, BN], WORD)
     if BMRU:
         level = _load_level(alpha, o_n, h, WORD, WIDTH, PER_WORD)
         y = _bit_pointer(y, WIDTH, PER_WORD)
     else:
         y = word_pointer(y, PER_WORD)
-    if start is not None:
-        state = tl.load(_bit_pointer(start, WIDTH, PER_WORD) + (i_b * C + i_c) * N + o_n).to(WORD)
+    p_start = _bit_pointer(start, WIDTH, PER_WORD) + (i_b * C + i_c) * N + o_n
+    state = tl.load(p_start, mask=(o_n >= 0) & (entered != 0), other=0).to(WORD)
     if reset is not None:
         reset += i_b * r_b
     x = _bit_pointer(x, WIDTH, PER_WORD) + i_b * stride_of(x_b, ROW) + o_n
@@ -367,7 +368,7 @@ def _forward(
             BN=config.BN, BC=32, WIDTH=constants["WIDTH"], PER_WORD=per_word, num_warps=1,
         )  # fmt: skip
     _forward_kernel[(config.programs,)](
-        *inputs, start, *resets, *h_, last, *sizes, ROW=ROW, **config.kernel_options, **constants
+        *inputs, *optional(start, h, h.dtype), *resets, *h_, last, *sizes, ROW=ROW, **config.kernel_options, **constants
     )
     return last
 

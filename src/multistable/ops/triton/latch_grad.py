@@ -229,12 +229,13 @@ def _walk_tiles(
 
 @jit_any_size
 def _backward_kernel(
-    g, g_b, g_t, into, x, x_b, x_t, y, y_b, y_t, alpha, h0, reset, r_b, r_t, h, h_b, h_t,
+    g, g_b, g_t, into, entered, x, x_b, x_t, y, y_b, y_t, alpha, h0, reset, r_b, r_t, h, h_b, h_t,
     grad_x, dx_b, dx_t, grad_y, dy_b, dy_t, grad_alpha, grad_h0, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     BMRU: tl.constexpr, PER_WORD: tl.constexpr, ACC: tl.constexpr, slope: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones, or None.
+    """Gradients of one chunk; ``into [B, C, N]`` is what reaches each chunk's last state from later ones,
+    nothing unless ``entered``.
 
     N counts words. Where these are pairs, the rows of ``into``, ``grad_alpha`` and ``grad_h0``, which hold single
     numbers, are twice as wide.
@@ -260,11 +261,10 @@ def _backward_kernel(
     p_wide = (i_b * C + i_c) * N * PER_WORD + o_n * PER_WORD
     levels, carries, sums = (), (), ()
     for f in tl.static_range(PER_WORD):
-        level, carry = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
+        level = tl.zeros([1, BN], ACC)
         if BMRU:
             level = tl.load(alpha + o_n * PER_WORD + f).to(DTYPE).to(ACC)
-        if into is not None:
-            carry = tl.load(into + p_wide + f).to(ACC)
+        carry = tl.load(into + p_wide + f, mask=(o_n >= 0) & (entered != 0), other=0.0).to(ACC)
         levels += (level,)
         carries += (carry,)
         sums += (tl.zeros([S, BN], ACC),)
@@ -425,7 +425,7 @@ def _backward(
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (g_, x_, y_, h_, dx, dy) = align(W, *map(steps, (grad_h, x, y, h, grad_x, grad_y)))
     _backward_kernel[(config.programs,)](
-        *g_, into, *x_, *y_, alpha, h0, *resets, *h_, *dx, *dy, grad_alpha, grad_h0,
+        *g_, *launch.optional(into, h, dtype), *x_, *y_, alpha, h0, *resets, *h_, *dx, *dy, grad_alpha, grad_h0,
         T, W, config.C, config.L, config.column_blocks,
         ROW=ROW, PER_WORD=per_word, slope=slope, **config.kernel_options, **constants,
     )  # fmt: skip

@@ -16,6 +16,7 @@ __all__ = [
     "contiguous_alpha",
     "contiguous_columns",
     "launch_config",
+    "optional",
     "strided",
     "strided_reset",
 ]
@@ -123,6 +124,16 @@ def strided_reset(reset: Tensor | None, reverse: bool) -> tuple[Tensor | None, i
         return None, 0, 0
     x = reset.view(torch.uint8)
     return x[:, -1 if reverse else 0], x.stride(0), -x.stride(1) if reverse else x.stride(1)
+
+
+def optional(x: Tensor | None, like: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
+    """A tensor that may be missing, and whether it is there. A kernel that takes None is compiled again for it."""
+    return (_nothing(dtype, like.device), 0) if x is None else (x, 1)
+
+
+@cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(16, dtype=dtype, device=device)
 
 
 def contiguous(x: Tensor | None) -> Tensor | None:

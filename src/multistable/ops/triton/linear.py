@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import align, can_pack, contiguous, launch_config, strided, strided_reset
+from multistable.ops.triton.launch import align, can_pack, contiguous, launch_config, optional, strided, strided_reset
 from multistable.ops.triton.primitives import (
     jit_any_size,
     load,
@@ -254,14 +254,12 @@ def _coefficients(a, N, PER_WORD: tl.constexpr, CONSTANT: tl.constexpr, PAIRS: t
 
 
 @triton.jit
-def _entering(start, N, like, PER_WORD: tl.constexpr, PAIRS: tl.constexpr, ACC: tl.constexpr):
-    """What enters a chunk, from pointers to a word's first number, or None for zeros: a pair per number."""
+def _entering(start, entered, N, PER_WORD: tl.constexpr, PAIRS: tl.constexpr, ACC: tl.constexpr):
+    """What enters a chunk, from pointers to a word's first number, zeros unless ``entered``: a pair per number."""
+    mask = tl.full(start.shape, 1, tl.int1) & (entered != 0)
     found = ()
     for f in tl.static_range(PER_WORD):
-        if start is not None:
-            found += (_load(start + f, N * PER_WORD, PAIRS, ACC),)
-        else:
-            found += ((tl.zeros(like.shape, ACC), tl.zeros(like.shape, ACC)),)
+        found += (_load(start + f, N * PER_WORD, PAIRS, ACC, mask),)
     return found
 
 
@@ -332,11 +330,12 @@ def _walk_tiles(
 
 @jit_any_size
 def _forward_kernel(
-    a, a_b, a_t, b, b_b, b_t, start, reset, r_b, r_t, h, h_b, h_t, product, final, T, N, C, L, blocks,
+    a, a_b, a_t, b, b_b, b_t, start, entered, reset, r_b, r_t, h, h_b, h_t, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, PER_WORD: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero.
+    """States of one chunk from ``start [B, C, W]``, zeros unless ``entered``; with SUMMARY only the chunk's product and
+    end, from zero.
 
     N counts words; ``start``, ``product``, ``final`` and a constant ``a`` have rows of W numbers.
     """
@@ -345,7 +344,7 @@ def _forward_kernel(
     N = N // ROW * ROW  # the compiler knows that imaginary parts are aligned, too
     p_w = (i_b * C + i_c) * (N * PER_WORD * (2 if PAIRS else 1)) + o_n * PER_WORD
     coefficients = _coefficients(a + o_n * PER_WORD, N, PER_WORD, CONSTANT, PAIRS, ACC)
-    states = _entering(None if start is None else start + p_w, N, o_n, PER_WORD, PAIRS, ACC)
+    states = _entering(start + p_w, entered, N, PER_WORD, PAIRS, ACC)
     wholes = ()
     for f in tl.static_range(PER_WORD):
         wholes += ((tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)),)
@@ -427,10 +426,12 @@ def linear_forward(
     if config.C > 1:
         product, final = (h.new_empty(B, config.C, W, dtype=wide(h.dtype)) for _ in range(2))
         _forward_kernel[(config.programs,)](
-            *inputs, None, *resets, *out, product, final, *sizes, SUMMARY=True, **options
+            *inputs, *optional(None, h, wide(h.dtype)), *resets, *out, product, final, *sizes, SUMMARY=True, **options
         )
         start = carry(product, final, start, pairs=pairs, reverse=False)
-    _forward_kernel[(config.programs,)](*inputs, start, *resets, *out, h, h, *sizes, SUMMARY=False, **options)
+    _forward_kernel[(config.programs,)](
+        *inputs, *optional(start, h, wide(h.dtype)), *resets, *out, h, h, *sizes, SUMMARY=False, **options
+    )
 
 
 def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:

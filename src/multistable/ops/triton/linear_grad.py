@@ -13,7 +13,15 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import align, contiguous, contiguous_columns, launch_config, strided, strided_reset
+from multistable.ops.triton.launch import (
+    align,
+    contiguous,
+    contiguous_columns,
+    launch_config,
+    optional,
+    strided,
+    strided_reset,
+)
 from multistable.ops.triton.linear import (
     _advance,
     _coefficients,
@@ -190,13 +198,13 @@ def _walk_tiles(
 
 @jit_any_size
 def _backward_kernel(
-    g, g_b, g_t, into, a, a_b, a_t, h0, reset, r_b, r_t, h, h_b, h_t, grad_a, da_b, da_t, grad_b, db_b, db_t,
+    g, g_b, g_t, into, entered, a, a_b, a_t, h0, reset, r_b, r_t, h, h_b, h_t, grad_a, da_b, da_t, grad_b, db_b, db_t,
     grad_h0, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, PER_WORD: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of one chunk; ``into [B, C, W]`` is what reaches its last state. With SUMMARY only the chunk's product
-    and what leaves it towards the past.
+    """Gradients of one chunk; ``into [B, C, W]`` is what reaches its last state, nothing unless ``entered``. With
+    SUMMARY only the chunk's product and what leaves it towards the past.
 
     A constant coefficient's gradient comes per chunk, ``grad_a [B * C, W]``. N counts words; ``into``,
     ``grad_a``, ``grad_h0``, ``product``, ``final`` and a constant ``a`` hold wide numbers, W to a row.
@@ -209,10 +217,10 @@ def _backward_kernel(
     p_w = (i_b * C + i_c) * W + o_n * PER_WORD
     p_0 = i_b * W + o_n * PER_WORD
     coefficients = _coefficients(a + o_n * PER_WORD, N, PER_WORD, CONSTANT, PAIRS, ACC)
-    carries = _entering(None if into is None else into + p_w, N, o_n, PER_WORD, PAIRS, ACC)
+    carries = _entering(into + p_w, entered, N, PER_WORD, PAIRS, ACC)
     start = None
     if h0 is not None:
-        start = _entering(h0 + p_0, N, o_n, PER_WORD, PAIRS, ACC)
+        start = _entering(h0 + p_0, 1, N, PER_WORD, PAIRS, ACC)
     sums, wholes = (), ()
     for f in tl.static_range(PER_WORD):
         sums += ((tl.zeros([S, BN], ACC), tl.zeros([S, BN], ACC)),)
@@ -296,10 +304,19 @@ def linear_backward(
     if config.C > 1:
         product, final = (h.new_empty(B, config.C, W, dtype=dtype) for _ in range(2))
         _backward_kernel[(config.programs,)](
-            *grad, None, *coefficient, *saved, *outputs, product, final, *sizes, SUMMARY=True, **options
+            *grad,
+            *optional(None, h, dtype),
+            *coefficient,
+            *saved,
+            *outputs,
+            product,
+            final,
+            *sizes,
+            SUMMARY=True,
+            **options,
         )
         into = carry(product, final, into, pairs=pairs, reverse=True)
     _backward_kernel[(config.programs,)](
-        *grad, into, *coefficient, *saved, *outputs, h, h, *sizes, SUMMARY=False, **options
+        *grad, *optional(into, h, dtype), *coefficient, *saved, *outputs, h, h, *sizes, SUMMARY=False, **options
     )
     return grad_a.sum(dim=0) if constant else grad_a, grad_h0

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from multistable.ops.maps import padding, state_bits
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import align, contiguous, launch_config, strided, strided_reset
+from multistable.ops.triton.launch import align, contiguous, launch_config, optional, strided, strided_reset
 from multistable.ops.triton.primitives import (
     jit_any_size,
     load,
@@ -194,18 +194,18 @@ def _walk(
 
 @jit_any_size
 def _forward_kernel(
-    x, x_b, x_t, start, reset, r_b, r_t, s, s_b, s_t, whole, T, N, C, L, blocks,
+    x, x_b, x_t, start, entered, reset, r_b, r_t, s, s_b, s_t, whole, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     BITS: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr, ONES: tl.constexpr, PLACES: tl.constexpr,
     IDENTITY: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk from ``start [B, C, N]``, the one that enters each (None: 0), or, if ``whole [B, C, N]`` is
-    given, the map of the whole chunk and no states. N counts words."""
+    """States of one chunk from ``start [B, C, N]``, the one that enters each (0 unless ``entered``), or, if
+    ``whole [B, C, N]`` is given, the map of the whole chunk and no states. N counts words."""
     WHOLE: tl.constexpr = whole is not None
     i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
-    state, total = tl.zeros([1, BN], WORD), tl.full([1, BN], IDENTITY, WORD)
-    if start is not None:
-        state = tl.load(_word_pointer(start, PER_WORD) + (i_b * C + i_c) * N + o_n).to(WORD)
+    p_start = _word_pointer(start, PER_WORD) + (i_b * C + i_c) * N + o_n
+    state = tl.load(p_start, mask=(o_n >= 0) & (entered != 0), other=0).to(WORD)
+    total = tl.full([1, BN], IDENTITY, WORD)
     if reset is not None:
         reset += i_b * r_b
     x = _word_pointer(x, PER_WORD) + i_b * stride_of(x_b, ROW) + o_n
@@ -322,10 +322,28 @@ def map_forward(
     launch = partial(_forward_kernel[(config.programs,)], ROW=ROW)
     if config.C > 1:
         whole, start = words.new_empty(B, config.C, N), states.new_empty(B, config.C, N)
-        launch(*inputs, None, *resets, *outputs, whole, *sizes, **config.kernel_options, **constants)
+        launch(
+            *inputs,
+            *optional(None, states, states.dtype),
+            *resets,
+            *outputs,
+            whole,
+            *sizes,
+            **config.kernel_options,
+            **constants,
+        )
         columns: dict[str, Any] = {key: constants[key] for key in ("BITS", "PER_WORD", "WORD", "ONES")}
         _carry_kernel[(config.column_blocks, B)](whole, s0, start, W, config.C, BN=config.BN, num_warps=1, **columns)
-    launch(*inputs, start, *resets, *outputs, None, *sizes, **config.kernel_options, **constants)
+    launch(
+        *inputs,
+        *optional(start, states, states.dtype),
+        *resets,
+        *outputs,
+        None,
+        *sizes,
+        **config.kernel_options,
+        **constants,
+    )
 
 
 def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:

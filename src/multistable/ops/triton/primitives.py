@@ -17,12 +17,13 @@ NO_ASSEMBLY = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip i
 
 
 def jit_any_size(kernel: Callable[..., None]):
-    """``triton.jit``, but compiled once for all sizes and strides (the arguments T, N, C, L, blocks, ``*_b``, ``*_t``).
+    """``triton.jit``, but compiled once for all sizes and strides (the arguments T, N, C, L, blocks, ``*_b``, ``*_t``)
+    and for a first state that is there or not (``entered``).
 
     By itself Triton compiles anew for a number that is 1 or a multiple of 16, where the one before was not.
     """
     names = inspect.signature(kernel).parameters
-    sizes = [name for name in names if name in ("T", "N", "C", "L", "blocks") or name.endswith(("_b", "_t"))]
+    sizes = [name for name in names if name in ("T", "N", "C", "L", "blocks", "entered") or name.endswith(("_b", "_t"))]
     return triton.jit(kernel, do_not_specialize=sizes)
 
 
