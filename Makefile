@@ -4,7 +4,7 @@
 #   make test-all   the same, and those that need large optional dependencies (ONNX Runtime, accelerate) or take long
 #   make test-gpu   the tests that need a GPU
 #   make check      lint, format, types, imports
-#   make mutants    break the code on purpose, 300 times, and see whether the tests notice (an hour)
+#   make mutants    break the code on purpose, 300 times: at least 97 % must make a test fail (an hour)
 #   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json
 
 PYTHON ?= python3
@@ -53,5 +53,5 @@ clean:
 	touch $@
 
 .venv/dev: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[dev]' --editable './experiments[distributed,search]'
+	$(PIP) --editable '.[dev]' --editable './experiments[distributed,rl,search,slurm]'
 	touch $@ .venv/experiments

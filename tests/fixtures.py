@@ -1,12 +1,13 @@
 """Settings and fixtures for all tests, of the library and of the experiments."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-__all__ = ["seed", "small_spans", "two_threads", "uninitialised_memory_is_nan"]
+__all__ = ["seed", "small_spans", "ten_seconds", "two_threads", "uninitialised_memory_is_nan"]
 
 try:
     from hypothesis import settings
@@ -45,6 +46,16 @@ def two_threads(small_spans: None) -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def ten_seconds() -> Iterator[None]:
+    """Fail after ten seconds: what waits for a pipe would wait for ever."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("took ten seconds"))
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 COMMIT = "1" * 40
 ATTACKS = ("endless", "longer", "shorter", "redirects", "huge", "damaged")
-"""What a hostile server does with the weights: a body without end, one longer or shorter than it said, redirects to
-itself, a size of a petabyte, other bytes."""
+"""What a hostile server does with the weights: a body without end (256 MiB, which do not fill a disk), one longer or
+shorter than it said, redirects to itself, a size of a petabyte, other bytes."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             for key, value in (headers | {"Transfer-Encoding": "chunked"}).items():
                 self.send_header(key, value)
             self.end_headers()
-            self.send_chunks([body, body] if self.attack == "longer" else repeat(bytes(1 << 16)))
+            self.send_chunks([body, body] if self.attack == "longer" else repeat(bytes(1 << 16), 1 << 12))
 
     def send_chunks(self, parts: Iterable[bytes]) -> None:
         with suppress(OSError):  # the client has hung up

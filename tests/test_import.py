@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 import multistable
-from multistable import dynamics, export, layers, models, ops, surrogate
+from multistable import distributed, dynamics, export, layers, models, ops, streamed, surrogate
 
 HEAVY = (
+    "gymnasium",
     "huggingface_hub",
     "matplotlib",
+    "multistable.distributed",
+    "multistable.streamed",
     "multistable_experiments",
     "numba",
     "onnx",
@@ -22,10 +25,14 @@ HEAVY = (
     "onnxscript",
     "pandas",
     "safetensors",
+    "sb3_contrib",
     "scipy",
+    "stable_baselines3",
+    "tensordict",
+    "torchrl",
     "triton",
 )
-PUBLIC = [multistable, dynamics, export, layers, models, ops, surrogate]
+PUBLIC = [multistable, distributed, dynamics, export, layers, models, ops, streamed, surrogate]
 
 
 def loaded_by(code: str) -> list[str]:

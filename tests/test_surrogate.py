@@ -162,3 +162,22 @@ def test_adapt_keeps_the_dtype(dtype):
     x = torch.randn(7).to(dtype)
     assert adapt(snntorch_atan())(x).dtype == dtype
     assert gradient(adapt(snntorch_atan()), x).dtype == dtype
+
+
+@pytest.mark.parametrize("step", [heaviside, sign])
+def test_forward_mode_is_that_of_the_surrogate(step):
+    x, tangent = torch.linspace(-2, 2, 9, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
+    height = 1 if step is heaviside else 2
+    _, forwards = torch.func.jvp(step, (x,), (tangent,))
+    torch.testing.assert_close(forwards, tangent * height * derivative(x), rtol=1e-12, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by the compiler
+@pytest.mark.parametrize("step", [heaviside, sign])
+def test_steps_compile_as_one_graph(step):
+    """The compiler refuses functions with a ``jvp`` of their own."""
+    x = torch.randn(5, requires_grad=True)
+    y = torch.compile(step, fullgraph=True, backend="aot_eager")(x)
+    y.sum().backward()
+    assert torch.equal(y, step(x))
+    torch.testing.assert_close(x.grad, (1 if step is heaviside else 2) * derivative(x.detach()))

@@ -151,6 +151,34 @@ def six_results() -> str:
     return markdown_table("task, BMRU, LRU, hybrid", rows)
 
 
+TAIL_LENGTHS = 1_216, 4_096, 65_536, 1_000_000
+
+
+def tails() -> str:
+    """Accuracies after ever longer tails, with positions held, of the models trained with each tail."""
+    rows = []
+    for name, results in load_results().items():
+        recipe, task, configuration = name.split("/")
+        if (recipe, task) != ("best", "mnist") or "-blocks-" not in configuration:
+            continue
+        trained_with = configuration.rpartition("-")[2]
+        for tail in dict.fromkeys(test["tail"] for test in results[0]["tests"]):
+            cells = [after_tail(results, tail, pixels) for pixels in TAIL_LENGTHS]
+            rows.append((NAMES[configuration.partition("-")[0]], trained_with, tail, *cells))
+    header = "layer; trained with; tested with; " + "; ".join(f"{pixels:,}" for pixels in TAIL_LENGTHS)
+    return markdown_table(header, sorted(rows, key=lambda row: (TAILS.index(row[1]), TAILS.index(row[2]), row[0])))
+
+
+NAMES = {"bmru": "BMRU", "lru": "LRU", "hybrid": "hybrid", "mingru": "minGRU"}
+TAILS = ["black", "random", "images"]
+
+
+def after_tail(results: list[dict], tail: str, pixels: int) -> str:
+    tests = [test for result in results for test in result["tests"] if (test["tail"], test["pixels"]) == (tail, pixels)]
+    held = [test for test in tests if test["held"]] or tests  # a model without positions has none to hold
+    return mean_and_range([100 * test["accuracy"] for test in held], error=False)
+
+
 def with_seeds(values: list[float], error: bool) -> str:
     """
     >>> with_seeds([98.0, 98.4], error=False), with_seeds([0.00023], error=True)
@@ -241,6 +269,38 @@ def number(x: float) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
+# Programs of clients
+
+CLIENTS = ROOT / "examples" / "clients"
+SMALLER_IS_BETTER = ("cross entropy", "error")
+
+
+def clients() -> str:
+    """A table of models for each program in examples/clients, and what has not been measured."""
+    sys.path[:0] = [str(ROOT / "src"), str(CLIENTS)]
+    from compare import KINDS, table
+
+    results = json.loads((ROOT / "docs" / "clients.json").read_text())
+    programs = sorted(path.stem for path in CLIENTS.glob("*.py") if path.stem != "compare")
+    parts = [machines_of([row["machine"] for program in results.values() for row in program["rows"].values()])]
+    for name in programs:
+        path = CLIENTS / f"{name}.py"
+        found = results.get(name, {"quality": "", "rows": {}})
+        better = "smaller" if found["quality"] in SMALLER_IS_BETTER else "larger"
+        parts.append(f"[`{name}.py`](../{path.relative_to(ROOT)}). {first_line(path)}")
+        if rows := {kind: found["rows"][kind] for kind in KINDS if kind in found["rows"]}:
+            parts.append(table(f"{found['quality']}, {better} is better", rows))
+        if absent := [f"`{kind}`" for kind in KINDS if kind not in found["rows"]]:
+            parts.append(f"Not measured: {', '.join(absent)}.")
+    return "\n\n".join(parts)
+
+
+def machines_of(machines: list[dict]) -> str:
+    """Where and with what numbers were computed."""
+    words = sorted({f"{machine['processor']}, torch {machine['torch']}, {commits_of(machine)}" for machine in machines})
+    return f"Computed on one thread of: {'; '.join(words)}."
+
+
 # The tour
 
 LIBRARY = ROOT / "src" / "multistable"
@@ -299,10 +359,79 @@ def first_line(path: Path) -> str:
     return re.sub(r"(:\w+:)?`+([^`]+)`+", r"`\2`", docstring.splitlines()[0]).replace("|", "\\|")
 
 
+# Memory for agents
+
+AGENTS = ("bmru", "hybrid", "lru", "mingru", "gru", "lstm", "none")
+
+
+def t_maze() -> str:
+    """Right turns in percent by length, means over seeds, at the learning rate that all cells share."""
+    return "\n\n".join(
+        f"{words}:\n\n{mazes(noise)}" for noise, words in ((False, "Without noise"), (True, "With noise"))
+    )
+
+
+def mazes(noise: bool) -> str:
+    results = [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob("tmaze-*.json"))]
+    results = [r for r in results if r["run"]["noise"] == noise]
+    tested = [r for r in results if len(r["walks"]) > 1]
+    lengths = sorted({walk["length"] for r in tested for walk in r["walks"]})
+    rows = []
+    for cell in AGENTS:
+        own = [r for r in tested if r["run"]["cell"] == cell]
+        walks = [walk for r in own for walk in r["walks"]]
+        at = [[f"{100 * success(walk):.0f}" for walk in walks if walk["length"] == length] for length in lengths]
+        parameters = f"{own[0]['parameters']:,}" if own else ""
+        rows.append((cell, len(own), parameters, *map(", ".join, at)))
+    return markdown_table("; ".join(["cell", "seeds", "parameters", *(f"{length:,}" for length in lengths)]), rows)
+
+
+def success(walk: dict) -> float:
+    return walk["right"] / (walk["right"] + walk["wrong"] + walk["strayed"])
+
+
+def rates() -> str:
+    """Right turns in the best five rollouts of training in a row, of seed 0, at each learning rate."""
+    results = [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob("tmaze-*-seed0.json"))]
+    found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): best_five(r["training"]) for r in results}
+    columns = sorted({(noise, rate) for _, noise, rate in found})
+    rows = [
+        (cell, *(f"{100 * found[cell, *each]:.0f}" if (cell, *each) in found else "" for each in columns))
+        for cell in AGENTS
+    ]
+    names = [f"{rate:g}{', noise' if noise else ''}" for noise, rate in columns]
+    return markdown_table("; ".join(["cell", *names]), rows)
+
+
+def best_five(shares: list[float]) -> float:
+    """
+    >>> best_five([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5])
+    1.0
+    """
+    return max(sum(shares[i : i + 5]) / 5 for i in range(len(shares) - 4))
+
+
+def learners() -> str:
+    """Updates per second of a learner, from the file of ``multistable rl speed``."""
+    content = json.loads((RESULTS / "rl" / "speed-cpu.json").read_text())
+    rates: dict[str, dict[int, float]] = {}
+    for row in content["rows"]:
+        rates.setdefault(row["name"].removeprefix("learner, "), {})[row["shape"][1]] = 1e3 / row["ms"]
+        rates.setdefault(row["baseline"], {})[row["shape"][1]] = 1e3 / row["baseline_ms"]
+    lengths = sorted(rates["BMRU"])
+    rows = [
+        (name, *(f"{each[T]:.3g} ({each[T] / rates['nn.GRU'][T]:.1f})" for T in lengths))
+        for name, each in rates.items()
+    ]
+    return markdown_table("; ".join(["memory", *(f"{T:,} steps" for T in lengths)]), rows)
+
+
 DOCUMENTS = {
     "README.md": {"results": six_results},
     "CONTRIBUTING.md": {"tour": tour},
-    "docs/results.md": {"runs": all_runs, "searches": searches, "claims": claims},
+    "docs/clients.md": {"programs": clients},
+    "docs/rl.md": {"t-maze": t_maze, "rates": rates, "learners": learners},
+    "docs/results.md": {"runs": all_runs, "searches": searches, "tails": tails, "claims": claims},
     "docs/speed.md": {"cpu": lambda: benchmark("cpu.json"), "gpu": lambda: benchmark("nvidia-h200.json")},
 }
 

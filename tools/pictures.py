@@ -15,10 +15,12 @@ from multistable_experiments.paper import store
 from multistable_experiments.paper.experiments import EXPERIMENTS, Experiment
 from multistable_experiments.paper.figures import FIGURES, style, trained
 from multistable_experiments.paper.recipes import Recipe
+from multistable_experiments.rl import figures as rl_figures
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 FOLDER = ROOT / "docs" / "figures"
+T_MAZE = FOLDER / "t-maze.svg"
 
 
 def drawn() -> list[tuple[str, Recipe]]:
@@ -61,13 +63,31 @@ def draw(name: str, recipe: Recipe) -> None:
         figure.savefig(path_of(name, recipe), metadata=metadata)
 
 
+def t_maze_digest() -> str:
+    sources = [Path(module.__file__) for module in (rl_figures, style, pictures)]
+    texts = [path.read_bytes() for path in (*sources, *sorted((RESULTS / "rl").glob("tmaze-*.json")))]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+
+
+def t_maze_is_current() -> bool:
+    return T_MAZE.exists() and f"drawn from {t_maze_digest()}" in T_MAZE.read_text()
+
+
+def draw_t_maze() -> None:
+    with matplotlib.rc_context({"svg.hashsalt": "t-maze"}):
+        figure = rl_figures.draw_t_maze(RESULTS / "rl")
+        figure.savefig(T_MAZE, metadata={"Date": None, "Description": f"drawn from {t_maze_digest()}"})
+
+
 def main() -> None:
     old = [(name, recipe) for name, recipe in drawn() if not is_current(name, recipe)]
     if "--check" in sys.argv:
-        names = ", ".join(path_of(*each).name for each in old)
-        raise SystemExit(f"out of date: {names}; run python tools/pictures.py" if old else 0)
+        names = ", ".join([path_of(*each).name for each in old] + [T_MAZE.name] * (not t_maze_is_current()))
+        raise SystemExit(f"out of date: {names}; run python tools/pictures.py" if names else 0)
     for each in old:
         draw(*each)
+    if not t_maze_is_current():
+        draw_t_maze()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
-from compare import Task, compare
+from compare import Program, Task, compare
 from torch import Tensor
 
 LENGTH, SYMBOLS = 100, 96
@@ -38,6 +38,7 @@ def loss(out: Tensor, y: Tensor) -> Tensor:
 
 
 TASK = Task(draw, SYMBOLS, loss, lambda out, y: loss(out, y).item(), steps=300)
+PROGRAM = Program("cross entropy", TASK.train)
 
 if __name__ == "__main__":
-    compare(TASK, "cross entropy")
+    compare(PROGRAM)

@@ -9,7 +9,7 @@ zero. The score is the mean squared error over the last half of 120 steps, divid
 import math
 
 import torch
-from compare import Task, compare
+from compare import Program, Task, compare
 from torch import Tensor
 
 LENGTH, PERIODS = 120, (7.0, 11.0, 17.0, 29.0)
@@ -32,6 +32,7 @@ def loss(out: Tensor, y: Tensor) -> Tensor:
 
 
 TASK = Task(draw, 1, loss, lambda out, y: (loss(out, y) / y[:, LENGTH // 2 :].square().mean()).item(), steps=400)
+PROGRAM = Program("error", TASK.train)
 
 if __name__ == "__main__":
-    compare(TASK, "error")
+    compare(PROGRAM)

@@ -9,7 +9,7 @@ end. The score is the accuracy: larger is better.
 
 import torch
 import torch.nn.functional as F
-from compare import Task, compare
+from compare import Program, Task, compare
 from torch import Tensor
 
 FRAMES, BANDS = 200, 8
@@ -34,6 +34,7 @@ def loss(out: Tensor, y: Tensor) -> Tensor:
 
 
 TASK = Task(draw, 8, loss, lambda out, y: (out[:, -1].argmax(-1) == y).float().mean().item(), steps=400)
+PROGRAM = Program("accuracy", TASK.train)
 
 if __name__ == "__main__":
-    compare(TASK, "accuracy")
+    compare(PROGRAM)

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from rich.console import Console
 
-from multistable_experiments.bench import cpu, measure, report
+from multistable_experiments.bench import cpu, long_sequence, measure, ranks, report
 from multistable_experiments.bench.shapes import random_shapes, seed_of
 from sources import EXPERIMENTS
 
@@ -96,3 +98,24 @@ def test_random_shapes_are_those_of_their_seed() -> None:
     assert any(N % 8 for N in widths)
     assert {itemsize for _, itemsize in shapes} == {2, 4}
     assert sum(itemsize == 2 for _, itemsize in shapes) == 20
+
+
+def test_long_sequence_does_not_depend_on_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tokens are alike here, so that cutting differently leaves the input the same."""
+    monkeypatch.setattr(torch, "randint", lambda high, size, **_: torch.zeros(size, dtype=torch.int64))
+    losses = []
+    for piece in (16, 50):
+        torch.manual_seed(0)
+        with torch.random.fork_rng():
+            losses.append(long_sequence.train_once(50, piece, 4, "cpu", torch.float64)["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_ranks_measures_one_process(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        row = ranks.measure(1, 100, 8, "cpu", torch.float32, repeats=1)
+    finally:
+        dist.destroy_process_group()
+    assert row["ranks"] == 1
+    assert all(row[name] > 0 for name in ("whole", "in_pieces", "exchange"))

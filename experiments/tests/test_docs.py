@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 from multistable_experiments.cli import app
+from multistable_experiments.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -97,11 +98,20 @@ def test_readme_example_runs(tmp_path):
     assert names["y"].shape == (32, 64)
 
 
+@pytest.fixture
+def own_tasks():
+    """Forget the tasks that an example registers."""
+    before = dict(TASKS)
+    yield
+    TASKS.clear()
+    TASKS.update(before)
+
+
 @pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\).*:FutureWarning")  # by torch.export
 @pytest.mark.parametrize(
     "document", [path for path in DOCUMENTS[1:] if python_examples(path.read_text())], ids=lambda path: path.name
 )
-def test_examples_run(document, tmp_path, monkeypatch):
+def test_examples_run(document, tmp_path, monkeypatch, own_tasks):
     monkeypatch.chdir(tmp_path)
     for number, example in enumerate(python_examples(document.read_text())):
         if example.startswith(">>>"):

@@ -15,6 +15,7 @@ from multistable_experiments.files import (
     check_writable,
     locked,
     read_json,
+    stored_result,
     write_atomically,
     write_json,
 )
@@ -109,3 +110,16 @@ def test_json_round_trips_and_damage_raises(tmp_path: Path) -> None:
         path.write_text(damaged)
         with pytest.raises(DamagedFileError, match=r"values\.json is (truncated or )?corrupt"):
             read_json(path)
+
+
+def test_a_result_of_other_settings_is_named_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    assert stored_result(path, "run", {"seed": 0}) is None
+    write_json(path, {"run": {"seed": 0, "lengths": [1, 2]}, "score": 0.5})
+    found = stored_result(path, "run", {"seed": 0, "lengths": (1, 2)})
+    assert found is not None
+    assert found["score"] == 0.5
+    with pytest.raises(ValueError, match=r"result\.json holds the result of other settings \(seed\)"):
+        stored_result(path, "run", {"seed": 1, "lengths": (1, 2)})
+    with pytest.raises(ValueError, match="entries that no longer exist"):
+        stored_result(path, "run", {"seed": 0})

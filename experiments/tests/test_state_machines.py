@@ -1,5 +1,8 @@
 """Machines are trained on short sequences and certified for all lengths."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from typer.testing import CliRunner
 
@@ -33,6 +36,16 @@ def test_results_are_recorded(tmp_path):
     assert set(stored["verdict"]) == {"right", "word", "pairs", "margin", "reason"}
 
 
+def test_no_result_is_overwritten(tmp_path):
+    training = Training("flip-flop", length=16, updates=50)
+    first = record(training, tmp_path, longest=500, sequences=2)
+    assert record(training, tmp_path, longest=500, sequences=2) == first, "the stored one, with its seconds"
+    for other, longest in ((replace(training, updates=100), 500), (training, 501)):
+        with pytest.raises(ValueError, match="move it away"):
+            record(other, tmp_path, longest=longest, sequences=2)
+    assert read_json(tmp_path / f"{training.name}.json")["seconds"] == first["seconds"]
+
+
 def test_command(tmp_path):
     words = ["machines", "parity", "--seeds", "1", "--length", "16", "--updates", "50", "--longest", "100"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
@@ -40,5 +53,5 @@ def test_command(tmp_path):
     assert done.output.startswith("parity-softmax-seed0: ")
     assert [path.name for path in tmp_path.glob("*.json")] == ["parity-softmax-seed0.json"]
     done = CliRunner().invoke(app, ["machines", "S5"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "machine must be one of parity" in done.output

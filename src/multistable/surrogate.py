@@ -13,12 +13,12 @@ Forward, a step; backward, the derivative of a smooth function of the same shape
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-__all__ = ["adapt", "derivative", "heaviside", "largest", "primitive", "sign"]
+__all__ = ["adapt", "derivative", "heaviside", "largest", "primitive", "sign", "with_tangents"]
 
 
 def derivative(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
@@ -35,12 +35,12 @@ def primitive(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
 
 def heaviside(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
     """``H(x)``: 1 where ``x >= 0``, 0 elsewhere, in the dtype of ``x``; backward :func:`derivative`."""
-    return _Step.apply(x, 0.0, alpha_surr)
+    return _step_with_gradient(x, 0.0, alpha_surr)
 
 
 def sign(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
     """``S(x)``: +1 where ``x >= 0``, -1 elsewhere, in the dtype of ``x``; backward twice :func:`derivative`."""
-    return _Step.apply(x, -1.0, alpha_surr)
+    return _step_with_gradient(x, -1.0, alpha_surr)
 
 
 def largest(x: Tensor, alpha_surr: float | None = 1.0) -> Tensor:
@@ -83,6 +83,16 @@ def _step(x: Tensor, low: float) -> Tensor:
     return torch.where(x >= 0, 1.0, torch.where(x < 0, low, x)).to(x.dtype)
 
 
+def with_tangents(kind: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``kind.apply`` with forward-mode AD by ``kind.tangent``, except where a compiler traces: it refuses a ``jvp``."""
+    both = type(kind.__name__, (kind,), {"jvp": staticmethod(cast(Any, kind).tangent)})
+
+    def apply(*args: Any) -> Any:
+        return cast(Any, kind if torch.compiler.is_compiling() else both).apply(*args)
+
+    return apply
+
+
 class _Step(torch.autograd.Function):
     """A step from ``low`` to 1 at zero; its height ``1 - low`` scales the surrogate derivative."""
 
@@ -97,11 +107,20 @@ class _Step(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
         x, ctx.low, ctx.alpha_surr = inputs
         ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
         return grads[0] * (1.0 - ctx.low) * derivative(x, ctx.alpha_surr), None, None
+
+    @staticmethod
+    def tangent(ctx: Any, *tangents: Any) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return tangents[0] * (1.0 - ctx.low) * derivative(x, ctx.alpha_surr)
+
+
+_step_with_gradient = with_tangents(_Step)
 
 
 class _Largest(torch.autograd.Function):

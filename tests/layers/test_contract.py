@@ -126,6 +126,18 @@ def test_right_padding_changes_nothing(name, state):
         assert_close(h_n[:, b], last[:, 0])
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_mask_of_valid_steps_equals_lengths(name, batch_first):
+    """As TorchRL's GRUModule passes it."""
+    cell = make(name, batch_first=batch_first)
+    x, h0 = random_batch(cell)
+    lengths = torch.tensor([T, 4, 0])
+    mask = torch.arange(T) < lengths[:, None]
+    x, mask = (x, mask) if batch_first else (x.transpose(0, 1), mask.T)
+    for actual, expected in zip(cell(x, h0, mask=mask), cell(x, h0, lengths=lengths), strict=True):
+        assert torch.equal(actual, expected)
+
+
 def test_right_padding_with_reset(name):
     cell = make(name, bidirectional=True)
     x, h0 = random_batch(cell)

@@ -195,6 +195,10 @@ def test_empty_batch(bidirectional, batch_first):
         ({"lengths": torch.tensor([True, False])}, r"lengths must be 2 integers .* torch.bool"),
         ({"lengths": torch.tensor([1, 8])}, r"lengths must lie between 0 and T = 7, got \[1, 8\]"),
         ({"lengths": torch.tensor([-1, 7])}, r"lengths must lie between 0 and T = 7, got \[-1, 7\]"),
+        ({"mask": torch.ones(7, 2)}, r"mask must be boolean of shape \[7, 2\], got torch.float32 \[7, 2\]"),
+        ({"mask": torch.ones(2, 7).bool()}, r"mask must be boolean of shape \[7, 2\], got torch.bool \[2, 7\]"),
+        ({"mask": torch.ones(7, 2).bool().tril()}, r"mask must be True at the first steps of each sequence"),
+        ({"mask": torch.ones(7, 2).bool(), "lengths": [7, 7]}, r"mask goes with padded, batched input, and without"),
         ({"input": torch.zeros(7, 3), "lengths": torch.tensor([7])}, r"lengths needs batched input"),
     ],
 )

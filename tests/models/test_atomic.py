@@ -156,6 +156,35 @@ def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, monke
     assert len(set(made)) == 2
 
 
+def test_a_planted_pipe_does_not_stop_a_writer(tmp_path):
+    """Whether it is a leftover cannot be seen by opening it: that would wait for somebody who writes to it."""
+    os.mkfifo(tmp_path / ".numbers.0.part")
+    (tmp_path / ".numbers.1.part").symlink_to(tmp_path / ".numbers.0.part")
+    writer = other_process("atomic.write_atomically(path, b'new')", tmp_path / "numbers")
+    try:
+        assert writer.wait(timeout=20) == 0
+    finally:
+        writer.kill()
+    assert (tmp_path / "numbers").read_bytes() == b"new"
+
+
+def test_permissions_stay(tmp_path):
+    path = tmp_path / "numbers"
+    path.write_text("private")
+    path.chmod(0o600)
+    with whole_file(path) as part:
+        assert part.stat().st_mode & 0o777 == 0o600
+        part.write_text("new")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_to_itself_raises(tmp_path):
+    path = tmp_path / "numbers"
+    path.symlink_to(path)
+    with pytest.raises(OSError, match=r"symbolic links.*numbers'$"):
+        write_atomically(path, b"new")
+
+
 def test_a_link_is_followed_and_stays(tmp_path):
     (tmp_path / "folder").mkdir()
     target, link = tmp_path / "folder" / "target", tmp_path / "link"
@@ -219,6 +248,7 @@ def test_a_folder_in_place_of_the_file_raises(tmp_path):
     with pytest.raises(IsADirectoryError) as caught:
         write_atomically(tmp_path, b"new")
     assert (caught.value.filename, caught.value.filename2) == (str(tmp_path), None)
+    assert str(caught.value).endswith(f"directory: '{tmp_path}'")
     assert not parts(tmp_path.parent)
 
 

@@ -31,7 +31,7 @@ def test_config_survives_json():
         ({"depth": 3}, "ModelConfig cannot be made from the fields cells, .*, depth: .* argument 'depth'"),
         ({"lru": {"r": 3}}, "LRUConfig cannot be made from the fields r: .* argument 'r'"),
         ({"position": {"dim": 3, "T": 9}}, "dim must be even"),
-        ({"position": {"dim": "3", "T": 9}}, "PositionConfig cannot be made from the fields dim, T: "),
+        ({"position": {"dim": "3", "T": 9}}, "PositionConfig cannot be made from the fields held, dim, T: "),
         ({"position": {}}, "PositionConfig needs T"),
         ({"position": {"T": 0}}, "T must be a positive integer, got 0"),
         ({"position": {"longest": 9.0}}, "PositionConfig needs T, the timesteps that BMRU units get, unless tuning"),
@@ -87,3 +87,10 @@ def test_bad_position_configs_raise(numbers, message):
 def test_an_unknown_initialisation_raises():
     with pytest.raises(ValueError, match="initial must be one of unit, torch, got 'zero'"):
         ModelConfig(("bmru",), 1, 1, initial="zero")
+
+
+def test_positions_of_models_saved_before_they_could_be_held_go_on():
+    saved = ModelConfig(("bmru",), 1, 1, position=PositionConfig(T=8)).to_dict()
+    assert ModelConfig.from_dict(saved).position == PositionConfig(T=8, held=True)
+    del saved["position"]["held"]
+    assert ModelConfig.from_dict(saved).position == PositionConfig(T=8, held=False)

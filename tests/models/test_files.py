@@ -230,6 +230,21 @@ def test_a_record_that_is_a_list_with_a_right_checksum_is_refused(tmp_path):
         SequenceModel.from_pretrained(tmp_path)
 
 
+def test_files_with_holes_are_refused(tmp_path):
+    """They take no disk, whatever their size: 20 GiB of configuration, and weights larger than any memory."""
+    make().save_pretrained(tmp_path)
+    os.truncate(tmp_path / "model.safetensors", 1 << 42)
+    with (
+        limited_memory(1 << 30),
+        pytest.raises(MemoryError, match="has 4,398,046,511,104 bytes, more than there is memory"),
+    ):
+        SequenceModel.from_pretrained(tmp_path)
+    os.truncate(tmp_path / "config.json", 20 << 30)
+    with pytest.raises(ValueError, match="not the configuration of a model: it has 21,474,836,480 bytes"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+@pytest.mark.usefixtures("ten_seconds")
 def test_a_pipe_is_refused(tmp_path):
     make().save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
@@ -311,6 +326,7 @@ def test_a_hostile_hub_is_refused_within_limits(tmp_path, attack):
         result = run_with_hub(address, tmp_path / "home", code)
     assert result.stdout.startswith("refused"), result.stderr
     assert float(result.stdout.split()[1]) < 60
+    assert attack != "endless" or "larger than 4,194,304 bytes" in result.stdout
     kept = sum(path.stat().st_size for path in (tmp_path / "home").rglob("*") if path.is_file())
     assert kept < 1 << 16, "what was downloaded is removed"
 

@@ -157,3 +157,15 @@ def test_reset_parameters_draws_anew_with_the_same_spread():
         if value.std() > 0:
             assert not torch.equal(value, before[name]), name
             assert value.std().item() == pytest.approx(before[name].std().item(), rel=0.5), name
+
+
+@pytest.mark.filterwarnings("ignore:.*quantization.*:DeprecationWarning", "ignore:.*quantize.*:UserWarning")
+def test_dynamic_quantisation_leaves_the_recurrent_layers_alone():
+    """What docs/clients.md says of ``quantize_dynamic``."""
+    torch.manual_seed(0)
+    rnn, x = Stack("hybrid", 3, 8, 2), torch.randn(5, 2, 3)
+    small = torch.ao.quantization.quantize_dynamic(rnn, {nn.Linear})
+    kinds = [type(module) for module in small.modules()]
+    assert nn.Linear not in kinds
+    assert kinds.count(BMRU) == kinds.count(LRU) == 2
+    torch.testing.assert_close(small(x)[0], rnn(x)[0], rtol=0, atol=0.5)

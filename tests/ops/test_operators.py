@@ -98,6 +98,15 @@ def test_opcheck_backward_with_one_gradient_absent(operator, backend, absent):
 
 
 @every_fast_backend
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+def test_the_last_state_is_that_of_the_step_computed_last(backend, reverse):
+    *arguments, _, _ = bmru_arguments(backend, True)
+    h, h_last = call("bmru_scan", *arguments, reverse, backend)
+    assert not torch.equal(h[:, 0], h[:, -1])
+    assert torch.equal(h_last, h[:, 0 if reverse else -1])
+
+
+@every_fast_backend
 def test_second_derivative_raises(backend):
     cand, beta, alpha = (leaf(x) for x in bmru_arguments(backend, True)[:3])
     h = ops.bmru_scan(cand, beta, alpha, backend=backend)

@@ -7,7 +7,7 @@ from torch.func import functional_call, grad, jacrev, jvp, vmap
 
 from backends import BACKENDS, FAST
 from gradients import gradients, weights_like
-from multistable import BMRU, LRU, MRU, BMRUCell, HysteresisMRU, surrogate
+from multistable import BMRU, LRU, MRU, BMRUCell, HysteresisMRU, MinGRU, surrogate
 from multistable.dynamics import brc, simplified_brc
 from multistable.ops import bmru_layer, bmru_scan, bmru_step, latch_scan, linear_scan
 from nasty import bmru_inputs, latch_inputs
@@ -179,14 +179,58 @@ def test_second_derivatives_exist_in_the_reference_only():
             hessian(backend)
 
 
-@every_backend
-def test_forward_mode_raises(backend):
+@pytest.mark.parametrize("backend", FAST)
+def test_forward_mode_raises_and_names_the_reference(backend):
     cand, beta, alpha = torch.randn(1, 4, 3), torch.randn(1, 4, 3), torch.ones(3)
-    way_out = "jvp" if backend == "reference" else r"no forward-mode AD \(jvp\): use reverse mode"
+    way_out = r"no forward-mode AD \(jvp\): use backend='reference' or reverse mode"
     with pytest.raises(NotImplementedError, match=way_out):
         jvp(lambda x: bmru_scan(x, beta, alpha, backend=backend), (cand,), (cand,))
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=way_out):
         bmru_scan(forward_ad.make_dual(cand, cand), beta, alpha, backend=backend)
+
+
+@pytest.mark.parametrize("scan", ["bmru", "latch", "boolean latch", "linear"])
+def test_forward_mode_of_the_reference_is_that_of_the_surrogates(scan):
+    """The directional derivative is the product with the Jacobian of reverse mode."""
+    torch.manual_seed(0)
+    x, y, h0 = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 5, 3), (2, 5, 3), (2, 3)))
+    write = torch.rand(2, 5, 3) < 0.5
+    functions = {
+        "bmru": lambda x, y, h0: bmru_scan(x, y, y[0, 0], h0, backend="reference"),
+        "latch": lambda x, y, h0: latch_scan(surrogate.heaviside(x), y, h0, backend="reference"),
+        "boolean latch": lambda x, y, h0: latch_scan(write, x + y, h0, backend="reference"),
+        "linear": lambda x, y, h0: linear_scan(x, y, h0, backend="reference"),
+    }
+    inputs, tangents = (x, y, h0), tuple(map(torch.randn_like, (x, y, h0)))
+    _, forwards = jvp(functions[scan], inputs, tangents)
+    jacobians = jacrev(functions[scan], argnums=(0, 1, 2))(*inputs)
+    parts = [(jacobian * v).flatten(3).sum(-1) for jacobian, v in zip(jacobians, tangents, strict=True)]
+    assert_close(forwards, sum(parts))
+
+
+def test_forward_mode_of_a_rounded_state():
+    """In half precision the initial state is rounded; its tangent passes."""
+    h0, tangent = torch.randn(2, 3), torch.randn(2, 3)
+    write, value = torch.zeros(2, 4, 3, dtype=torch.bool), torch.zeros(2, 4, 3, dtype=torch.bfloat16)
+    _, forwards = jvp(lambda h: latch_scan(write, value, h, backend="reference"), (h0,), (tangent,))
+    assert torch.equal(forwards, tangent[:, None].expand(2, 4, 3).bfloat16())
+
+
+def test_forward_mode_and_second_derivative_of_hysteresis_name_the_way_out():
+    rnn, x = HysteresisMRU(3, 4), torch.randn(5, 2, 3, requires_grad=True)
+    with pytest.raises(NotImplementedError, match=r"no forward-mode AD .*: use reverse mode"):
+        jvp(lambda x: rnn(x)[0], (x,), (x,))
+    (gradient,) = torch.autograd.grad(rnn(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative: use finite differences"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("kind", [LRU, MinGRU])
+def test_gradgradcheck_of_the_reference(kind):
+    """A BMRU cannot pass it: it compares surrogate derivatives with finite differences of steps."""
+    torch.manual_seed(0)
+    rnn, x = kind(3, 4, backend="reference", dtype=torch.float64), torch.randn(4, 2, 3, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda x: rnn(x)[0], x.requires_grad_())
 
 
 def test_step_under_no_grad_inside_a_transform():

@@ -51,11 +51,13 @@ def test_without_new_threads_the_caller_does_the_work(monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads, "_team", threads._Team)
+    team = threads._Team()
+    monkeypatch.setattr(threads, "_team", lambda: team)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done = []
     for_each("abc", lambda item: done.append((threading.get_ident(), item)), 3)
     assert done == [(threading.get_ident(), item) for item in "abc"]
+    assert team.threads == [], "the next call must try again"
 
 
 def test_an_error_in_another_thread_is_raised():
@@ -106,6 +108,13 @@ def test_an_error_or_interrupt_in_the_caller_waits_for_the_other_threads(disturb
     assert len(ended) == 1
 
 
+def run_python(code: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a process that runs ``code``."""
+    environment = os.environ | {"PYTHONPATH": str(Path(threads.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_an_interrupt_while_a_thread_starts_does_not_hang_the_process():
     """A thread that the interrupt kept from being counted must not be waited for at the end."""
     code = """if True:
@@ -121,9 +130,7 @@ def test_an_interrupt_while_a_thread_starts_does_not_hang_the_process():
         except KeyboardInterrupt:
             print("raised")
         """
-    environment = os.environ | {"PYTHONPATH": str(Path(threads.__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "raised\n", "")
+    assert run_python(code) == (0, "raised\n", "")
 
 
 def test_a_finished_task_keeps_nothing_alive():
@@ -138,9 +145,51 @@ def test_a_finished_task_keeps_nothing_alive():
     assert [item() for item in alive] == [None] * 3
 
 
+def test_a_process_ends_after_its_threads_have():
+    """A second interrupt leaves a thread at work. If it frees tensors while the interpreter ends, the process aborts
+    ("terminate called without an active exception"): 1 of 40 did."""
+    code = """if True:
+        import threading, time, torch
+        from multistable.ops import threads
+        caller, together = threading.get_ident(), threading.Barrier(2, timeout=10)
+        def work(item):
+            together.wait()
+            if threading.get_ident() == caller:
+                raise KeyboardInterrupt  # the first
+            tensors = [torch.zeros(10) for _ in range(1000)]
+            time.sleep(0.5)
+            del tensors
+            print("freed", flush=True)
+        def interrupted(begun):
+            raise KeyboardInterrupt  # the second
+        threads.wait = interrupted
+        try:
+            threads.for_each("ab", work, 2)
+        except KeyboardInterrupt:
+            print("raised", flush=True)
+        """
+    assert run_python(code) == (0, "raised\nfreed\n", "")
+
+
+@pytest.mark.parametrize("before", ["", "abc"], ids=["unused", "used"])
+def test_calls_after_the_team_has_ended_run_in_the_calling_thread(before):
+    """The first handler of ``atexit`` runs last, and may call layers."""
+    code = f"""if True:
+        import atexit, threading, time
+        def work(item):
+            time.sleep(0.1)  # enough for another thread to take the next item
+            print(item, threading.current_thread().name)
+        def last():
+            for_each("abc", work, 3)
+        atexit.register(last)
+        from multistable.ops.threads import for_each
+        for_each({before!r}, lambda item: None, 3)
+        """
+    assert run_python(code) == (0, "a MainThread\nb MainThread\nc MainThread\n", "")
+
+
 class Held:
-    """Stands for the tensors that work refers to. A thread that frees one while the interpreter ends aborts the
-    process: 2 of 60 did that ended right after a scan."""
+    """Stands for the tensors that work refers to."""
 
 
 def test_a_task_in_the_queue_does_not_hold_finished_work():
@@ -154,6 +203,26 @@ def test_a_task_in_the_queue_does_not_hold_finished_work():
         for_each([1, 2], work, 2)  # mostly done before the other thread wakes
         del held, work
         assert alive() is None
+
+
+def test_a_thread_does_not_hold_an_error_for_long():
+    caller, together = threading.get_ident(), threading.Barrier(2, timeout=10)
+    alive = []
+
+    def work(_item):
+        held = Held()
+        together.wait()
+        if threading.get_ident() != caller:
+            alive.append(weakref.ref(held))
+            raise OverflowError
+
+    with pytest.raises(OverflowError):
+        for_each([1, 2], work, 2)
+    end = time.monotonic() + 5
+    while alive[0]() is not None and time.monotonic() < end:
+        gc.collect()  # pytest.raises refers to the error
+        time.sleep(0.01)
+    assert alive[0]() is None
 
 
 def test_a_thread_lets_go_of_the_work_before_it_says_that_it_is_done():
@@ -228,7 +297,7 @@ class Scans(Dataset):
 def used_team(two_threads):
     """Start the team's threads: a forked child inherits the team without them."""
     bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
-    assert threads._team().size > 0
+    assert threads._team().threads
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")

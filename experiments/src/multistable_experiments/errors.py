@@ -1,4 +1,4 @@
-"""Report expected errors of a command in one line and exit 1."""
+"""Report expected errors of a command in one line and exit with 1, or with 2 for a bad value."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +11,10 @@ __all__ = ["exit_on_error"]
 
 @contextmanager
 def exit_on_error(resume_from: Path | None = None) -> Iterator[None]:
-    """Turn an expected error into ``error: ...`` on standard error and exit code 1; let others through.
+    """Turn an expected error into ``error: ...`` on standard error and an exit code; let others through.
 
+    A plain ValueError means that a value on the command line is bad: 2, which typer uses for options it cannot parse.
+    Other errors, such as damaged data or a full disk, exit with 1.
     An interrupt exits with 130 and says that the same command resumes from the folder ``resume_from``, if given.
     """
     try:
@@ -21,7 +23,7 @@ def exit_on_error(resume_from: Path | None = None) -> Iterator[None]:
         if not isinstance(error, expected_errors()):
             raise
         typer.secho(f"error: {message_of(error)}", fg="red", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2 if type(error) is ValueError else 1) from error
     except KeyboardInterrupt as stop:
         if resume_from is None:
             raise

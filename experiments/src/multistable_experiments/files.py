@@ -23,6 +23,7 @@ __all__ = [
     "file_named",
     "locked",
     "read_json",
+    "stored_result",
     "whole_file",
     "write_atomically",
     "write_json",
@@ -73,6 +74,22 @@ def read_json(path: Path) -> dict[str, Any]:
     if expected != checksum(values):
         raise DamagedFileError(f"{path} is corrupt or was edited: its content does not match its checksum")
     return values
+
+
+def stored_result(path: Path, name: str, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The result in a file, whose entry ``name`` must be these settings; None if there is no file yet.
+
+    Raises if it is the result of other settings: no command overwrites a result.
+    """
+    if not path.exists():
+        return None
+    found, wanted = read_json(path), json.loads(json.dumps(settings))
+    other = found.get(name)
+    if other != wanted:
+        differ = [key for key in wanted if not isinstance(other, dict) or other.get(key) != wanted[key]]
+        what = ", ".join(differ) or "entries that no longer exist"
+        raise ValueError(f"{path} holds the result of other settings ({what}), which is not overwritten: move it away")
+    return found
 
 
 def checksum(values: dict[str, Any]) -> str:

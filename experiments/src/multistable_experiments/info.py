@@ -14,7 +14,8 @@ __all__ = ["show"]
 def show(console: Console) -> None:
     facts = Table(show_header=False, box=None)
     for name, value in describe().items():
-        facts.add_row(name, "none" if value is None else str(value))
+        if value is not None or name not in ("commit", "dirty"):  # an installed package has neither
+            facts.add_row(name, "none" if value is None else str(value))
     console.print(facts)
 
     choices = Table(title="Backend of the scans, for every dtype", title_justify="left")

@@ -68,7 +68,9 @@ def _git(*args: str) -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        result = subprocess.run(["git", "-C", str(root), *args], capture_output=True, text=True, check=True)
+        # Without locks: a run that is killed meanwhile would leave one, and the user's next commit would fail.
+        command = ["git", "--no-optional-locks", "-C", str(root), *args]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return result.stdout.strip()

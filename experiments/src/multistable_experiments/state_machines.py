@@ -11,7 +11,7 @@ from torch import Tensor
 
 from multistable.layers.fsm import Surrogate
 from multistable.machines import Machine, Transducer, Verdict, certify
-from multistable_experiments.files import write_json
+from multistable_experiments.files import stored_result, write_json
 from multistable_experiments.machine import describe
 from multistable_experiments.tasks.seeds import generator
 from multistable_experiments.tasks.state_tracking import failing_length, machine, random_symbols
@@ -86,7 +86,14 @@ def loss(model: Transducer, target: Machine, symbols: Tensor, answers: str) -> T
 def record(
     training: Training, folder: Path, longest: int = 100_000, sequences: int = 8, about: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Train, certify, test on long inputs, and write ``<folder>/<name>.json``; ``about`` is this machine."""
+    """Train, certify, test on long inputs, and write ``<folder>/<name>.json``, unless that is there; ``about`` is this
+    machine."""
+    path = folder / f"{training.name}.json"
+    if (stored := stored_result(path, "training", asdict(training))) is not None:
+        tested = stored["test"]["longest"], stored["test"]["sequences"]
+        if tested != (longest, sequences):
+            raise ValueError(f"{path} was tested on {tested[1]} sequences of {tested[0]:,} steps: move it away")
+        return stored
     start = time.perf_counter()
     model, verdict, updates = train(training)
     seconds = time.perf_counter() - start
@@ -101,5 +108,5 @@ def record(
         "machine": about or describe(),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{training.name}.json", result)
+    write_json(path, result)
     return result

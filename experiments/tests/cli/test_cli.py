@@ -69,26 +69,36 @@ def test_info_names_the_backend_and_the_reason() -> None:
     assert result.stdout.count("compiled loops") == 1  # one row per device: no backend depends on the dtype
 
 
+def test_info_of_an_installed_package_names_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "commit" in call("info").output
+    monkeypatch.delenv("MULTISTABLE_COMMIT", raising=False)
+    monkeypatch.setattr("multistable_experiments.machine._git", lambda *args: None)  # as without a source tree
+    output = call("info").output
+    assert "gpu " in output
+    assert "commit" not in output
+    assert "dirty" not in output
+
+
 def test_info_says_how_to_install_the_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multistable.ops.dispatch._installed", lambda name: False)
     assert "'multistable[cpu]'" in call("info").output
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "message", "code"),
     [
-        ("demo --folder taken", "taken must be a folder, but is a file"),
-        ("bench --out taken/cpu.json", "taken must be a folder, but is a file"),
-        ("bench --out .", "--out must be a file, but . is a folder"),
+        ("demo --folder taken", "taken must be a folder, but is a file", 1),
+        ("bench --out taken/cpu.json", "taken must be a folder, but is a file", 1),
+        ("bench --out .", "--out must be a file, but . is a folder", 2),
     ],
 )
 def test_an_impossible_path_is_rejected_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str, code: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("")
     result = call(*words.split())
-    assert (result.exit_code, result.output) == (1, f"error: {message}\n")
+    assert (result.exit_code, result.output) == (code, f"error: {message}\n")
 
 
 def test_bench_rejects_an_unknown_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +106,32 @@ def test_bench_rejects_an_unknown_device(tmp_path: Path, monkeypatch: pytest.Mon
     result = call("bench", "--device", "tpu")
     assert result.exit_code == 2
     assert "'tpu' is not one of" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+BAD_VALUES = {
+    ("demo",): ["--seed", "one"],
+    ("info",): ["--colour"],
+    ("bench",): ["--device", "tpu"],
+    ("data", "pathfinder"): ["--level", "harder"],
+    ("train",): ["hold-bit", "--cell", "transformer"],
+    ("machines",): ["S5"],
+    ("rl",): ["t-maze", "transformer"],
+    ("reproduce",): ["figures"],
+    ("sweep",): ["mnist", "transformer"],
+    ("figure",): ["nothing"],
+    ("claims",): ["--recipe", "secret"],
+    ("report",): ["--scale", "huge"],
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_bad_value_exits_with_2(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether typer finds it or the command itself; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    result = call(*words, *BAD_VALUES[words])
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit), "no traceback"
     assert not list(tmp_path.iterdir())
 
 

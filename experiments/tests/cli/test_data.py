@@ -41,5 +41,5 @@ def test_an_interrupt_leaves_no_file(tmp_path, monkeypatch):
 
 def test_a_mistake_is_reported_in_one_line(tmp_path):
     done = call("--level", "harder", "--out", tmp_path / "a.npz")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stderr == "error: level must be one of easy, intermediate, hard, got 'harder'\n"

@@ -22,7 +22,7 @@ def test_a_given_folder_must_exist(tmp_path, monkeypatch, words):
     (tmp_path / "file").touch()
     for name in ("mistyped", "file"):
         done = call(*words.split(), "--results", name)
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert done.output.splitlines()[-1] == (
             f"error: --results must be a folder of results, but there is no folder {name}"
         )

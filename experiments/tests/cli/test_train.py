@@ -73,7 +73,7 @@ def test_options_reach_the_run(tmp_path):
 )
 def test_a_mistake_is_reported_in_one_line(tmp_path, words, message):
     done = call(*words.split(), "--out", tmp_path)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert message in done.output
     assert isinstance(done.exception, SystemExit), "no traceback"
     assert not list(tmp_path.rglob("*.safetensors")), "nothing was trained"

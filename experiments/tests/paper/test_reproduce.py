@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from multistable_experiments.cli import paper as command
 from multistable_experiments.files import read_json, write_json
+from multistable_experiments.paper import compute as module
 from multistable_experiments.paper import experiments, store
-from multistable_experiments.paper import reproduce as module
 from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.reproduce import Clock, parse_duration, reproduce
 from multistable_experiments.tasks import mnist
@@ -491,7 +491,7 @@ def test_exit_codes_of_the_command(reproduce_smoke):
     assert "4 of 4 are there" in done.output
     assert call("pathfinder").exit_code == 1
     wrong = call("figures")
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "figure must be one of" in wrong.output
     assert "budget must be a positive number" in call("copy-first", "--budget", "0s").output
 

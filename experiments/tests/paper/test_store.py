@@ -63,6 +63,19 @@ def test_histories_are_thinned_but_keep_the_best_and_the_last_epoch():
     assert store.summarise(Experiment("a", RUN), "full", result(50, 7), []).history["epoch"] == list(range(1, 51))
 
 
+@pytest.mark.parametrize(("epochs", "kept"), [(10, 10), (50, 50), (51, 26), (99, 50), (150, 51)])
+def test_at_most_fifty_epochs_and_the_last_are_kept(epochs, kept):
+    history = store.summarise(Experiment("a", RUN), "full", result(epochs, best=1), []).history
+    assert len(history["epoch"]) == kept
+
+
+def test_accuracies_are_in_percent_and_errors_are_not():
+    mnist, *_ = plan(["permuted-mnist"], "full", [0], ("tuned",))
+    half = record(run=mnist.run, metrics={"last": {"epoch": 1, "test_accuracy": 0.5}})
+    assert (half.score("last"), half.score("best")) == (50.0, None)
+    assert record().score("best") == 1.23456789e-3
+
+
 def test_a_metric_that_is_not_the_loss_is_kept():
     values = result()
     for epoch in values["history"]:

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from multistable_experiments.tasks import TASKS, CopyFirst, HoldBit, Streamed
+from multistable_experiments.tasks import MNIST, TASKS, CopyFirst, HoldBit, Streamed
 
 STREAMED = [HoldBit(length=7, train_samples=40), CopyFirst(length=7, train_samples=100, test_samples=30)]
 
@@ -21,6 +21,18 @@ def test_samples_have_the_announced_shape(task):
         assert samples.target.shape == (len(samples),)
         output = torch.zeros(len(samples), task.d_output)
         assert task.losses(output, samples.target).shape == task.scores(output, samples.target).shape == (len(samples),)
+
+
+def test_loss_and_metric_of_numbers_are_squared_errors():
+    output, target = torch.tensor([[3.0], [1.0]]), torch.tensor([1.0, 1.5])
+    assert CopyFirst().losses(output, target).tolist() == CopyFirst().scores(output, target).tolist() == [4.0, 0.25]
+
+
+def test_loss_and_metric_of_classes_are_cross_entropy_and_accuracy():
+    """Three samples of three classes, of which the first two are right."""
+    shares, target = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.1, 0.7, 0.2]]), torch.tensor([0, 2, 2])
+    assert MNIST().scores(shares.log(), target).tolist() == [1.0, 1.0, 0.0]
+    torch.testing.assert_close(MNIST().losses(shares.log(), target), -torch.tensor([0.7, 0.7, 0.2]).log())
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)

@@ -114,13 +114,17 @@ def test_failed_download_leaves_nothing_behind(small_mnist, server, monkeypatch)
 
 
 def test_an_endless_download_is_refused(small_mnist, monkeypatch):
+    """256 MiB stand for no end: whoever reads them all fills the memory, and the machine would stop other programs."""
+    sent = []
+
     class Endless(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
             with contextlib.suppress(OSError):  # the client hangs up
-                while True:
+                for _ in range(1 << 12):
                     self.wfile.write(bytes(1 << 16))
+                    sent.append(1 << 16)
 
         def log_message(self, *words):
             pass
@@ -135,6 +139,7 @@ def test_an_endless_download_is_refused(small_mnist, monkeypatch):
             mnist.load("test")
         httpd.shutdown()
         thread.join()
+    assert sum(sent) < 1 << 26, "more than 1 MiB and what the system buffers"
 
 
 def test_a_bomb_is_not_unpacked_further_than_the_largest_file(monkeypatch):

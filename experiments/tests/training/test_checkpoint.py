@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from safetensors import safe_open
 
 from multistable_experiments.files import write_atomically
 from multistable_experiments.training import checkpoint
-from multistable_experiments.training.loop import train_run
+from multistable_experiments.training.checkpoint import Attempt, CheckpointError, InUseError
+from multistable_experiments.training.loop import METRICS, train_run
 from multistable_experiments.training.results import folder_of
 from sources import environment
 from training_runs import QUIET, copy_first_run
@@ -70,6 +72,8 @@ def test_restore_raises_on_a_mismatch():
     live = {"w": torch.zeros(2)}
     with pytest.raises(checkpoint.CheckpointError, match=r"here does not fit: it differs in \['v', 'w'\]"):
         checkpoint.restore(live, {"v": torch.zeros(2)}, "here")
+    with pytest.raises(checkpoint.CheckpointError, match=r"here does not fit: it differs in \['v'\]"):
+        checkpoint.restore(live, {"v": torch.zeros(2), "w": torch.zeros(2)}, "here")
     with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2\], got \[3\]"):
         checkpoint.restore(live, {"w": torch.zeros(3)}, "here")
     with pytest.raises(checkpoint.CheckpointError, match=r"w must have shape \[2, 3\], got \[3, 2\]"):
@@ -127,7 +131,7 @@ def test_a_run_in_use_by_another_process_raises(tmp_path):
         with pytest.raises(checkpoint.CheckpointError, match=f"{folder.name} is in use: another process computes"):
             train_run(run, tmp_path, QUIET)
         other.kill()
-    assert [path.name for path in folder.iterdir()] == [".lock"], "nothing else was written"
+    assert {path.name for path in folder.iterdir()} == {".lock", "attempt.json"}, "nothing else was written"
     assert train_run(run, tmp_path, QUIET)["metrics"]
 
 
@@ -145,3 +149,27 @@ def test_a_full_disk_raises_an_error_that_names_the_file(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.filename == str(path)
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_an_attempt_with_a_successor_writes_nothing(tmp_path):
+    """Two machines of which one was cut off and has lost its lock without a word."""
+    run = copy_first_run()
+    folder = folder_of(run, tmp_path)
+    folder.mkdir()
+    attempts = []
+
+    def take_over(_line):
+        attempts.append(Attempt(folder))
+        (folder / METRICS).write_text("of the successor")
+
+    with pytest.raises(InUseError, match="another process has taken over"):
+        train_run(run, tmp_path, replace(QUIET, after_epoch=take_over))
+    assert [attempt.number for attempt in attempts] == [2]
+    assert (folder / METRICS).read_text() == "of the successor"
+    attempts[0].check()
+
+
+def test_a_damaged_number_of_an_attempt_is_named(tmp_path):
+    (tmp_path / "attempt.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"attempt\.json is truncated or corrupt.*remove"):
+        Attempt(tmp_path)

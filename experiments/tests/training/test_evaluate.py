@@ -20,6 +20,15 @@ def test_evaluation_does_not_depend_on_the_batch_size(samples):
     assert model.training
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_an_evaluation_uses_no_dropout_and_leaves_the_model_in_its_mode(training):
+    run = copy_first_run(dropout=0.5)
+    model = build_model(run.model).train(training)
+    found = [Evaluator(run.task, model, 7, "float32", ALONE)(run.task.samples("test", 0)) for _ in range(2)]
+    assert found[0] == found[1]
+    assert model.training is training
+
+
 @pytest.mark.parametrize("length", [1, 999, 2500])
 def test_a_stream_equals_the_whole_sequence(length):
     model = build_model(copy_first_run(("lru", "bmru")).model).double().eval()

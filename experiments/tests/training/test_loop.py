@@ -125,6 +125,29 @@ def test_no_state_with_a_bad_loss_is_saved(tmp_path):
         assert (info["epoch"], info["step"]) == (0, 1)
 
 
+def test_a_bad_loss_of_the_first_step_is_not_saved_either(tmp_path):
+    training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
+    for bad_step, saved in ((0, False), (-1, True)):
+        training.stepper.bad_step.fill_(bad_step)
+        training.save()
+        assert (training.folder / "last.safetensors").exists() is saved
+
+
+def test_every_step_has_a_seed_of_its_own(tmp_path, monkeypatch):
+    """Otherwise dropout would leave out the same units in all steps of an epoch."""
+    seeds = []
+    plain = loop.Stepper.__call__
+
+    def watched(self, index, rate):
+        seeds.append(torch.initial_seed())
+        plain(self, index, rate)
+
+    monkeypatch.setattr(loop.Stepper, "__call__", watched)
+    run = copy_first_run(dropout=0.5)
+    train_run(run, tmp_path, QUIET)
+    assert len(set(seeds)) == len(seeds) == 9 * run.epochs
+
+
 def test_a_score_of_nan_is_never_the_best(tmp_path):
     training = Training(copy_first_run(), tmp_path, QUIET, ALONE)
     assert not training.is_best(math.nan)

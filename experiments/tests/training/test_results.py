@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,13 @@ import torch
 from full_disk import limited_memory
 from multistable.models import SequenceModel
 from multistable_experiments.files import write_json
+from multistable_experiments.tasks import TASKS, HoldBit
 from multistable_experiments.training import checkpoint
 from multistable_experiments.training.evaluate import Evaluator
 from multistable_experiments.training.loop import train_run
 from multistable_experiments.training.results import folder_of, load_trained
 from multistable_experiments.training.run import Schedule
-from training_runs import ALONE, QUIET, copy_first_run, numbers
+from training_runs import ALONE, QUIET, copy_first_run, hold_bit_run, numbers
 
 RUN = copy_first_run(samples=40, epochs=2)
 
@@ -129,3 +130,23 @@ def test_a_pipe_is_refused(tmp_path):
     os.mkfifo(folder / "result.json")
     with pytest.raises(checkpoint.CheckpointError, match=r"result\.json is not a file"):
         train_run(RUN, tmp_path, QUIET)
+
+
+@dataclass(frozen=True)
+class Flipped(HoldBit):
+    name = "flipped-bit"
+
+
+def test_a_task_of_ones_own_is_registered_by_one_line(tmp_path, monkeypatch):
+    """Without it a run is refused before training, and the error names the dictionary."""
+    task = Flipped(length=5, train_samples=64)
+    run = replace(hold_bit_run(epochs=1, schedule=None), task=task)
+    with pytest.raises(checkpoint.CheckpointError, match=r"got 'flipped-bit'; add a task of your own to .*TASKS"):
+        train_run(run, tmp_path / "refused", QUIET)
+    assert not list(tmp_path.rglob("*.safetensors"))
+    monkeypatch.setitem(TASKS, Flipped.name, Flipped)
+    train_run(run, tmp_path, QUIET)
+    loaded, model = load_trained(folder_of(run, tmp_path))
+    assert loaded == run
+    assert isinstance(loaded.task, Flipped)
+    assert model(torch.zeros(2, 5, 1))[0].shape == (2, 1)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from multistable_experiments.training import loop
+from multistable_experiments.training import loop, terminal
 from multistable_experiments.training.loop import Options, train_run
-from multistable_experiments.training.terminal import defer_interrupts, progress
+from multistable_experiments.training.terminal import defer_interrupts, print_epoch, progress
 from training_runs import QUIET, copy_first_run
 
 
@@ -55,6 +55,17 @@ def test_a_line_per_epoch_off_a_terminal(tmp_path, monkeypatch, wanted):
     assert [record["epoch"] for record in seen] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("notebook", "widgets"), [(True, True), (True, False), (False, True)])
+def test_a_bar_in_a_notebook_needs_ipywidgets(monkeypatch, notebook, widgets):
+    """Without a bar there is a line per epoch."""
+    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: notebook)  # what a new Console asks
+    monkeypatch.setattr(terminal, "find_spec", lambda name: widgets or None)
+    assert terminal.can_show_bar() == (notebook and widgets)
+    print_epoch({"epoch": 1, "train_loss": 0.5, "train_mse": 0.5, "valid_mse": 0.25, "seconds": 1.0}, 3, "mse")
+    assert bool(log.getvalue()) == (not terminal.can_show_bar())
+
+
 @pytest.fixture
 def default_interrupts():
     """Use Python's own handler; workers of xdist have another one."""
@@ -74,6 +85,7 @@ def test_a_second_interrupt_is_raised_immediately(default_interrupts):
 def test_a_termination_is_deferred_too(default_interrupts):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with defer_interrupts() as interrupted:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "the next line would end pytest"
         signal.raise_signal(signal.SIGTERM)
         assert interrupted.is_set()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one ends the process"

@@ -20,7 +20,7 @@ from multistable.ops.autograd import saved_tensors
 from multistable.ops.numerics import wide
 from multistable.ops.operators import batched, each_example
 from multistable.ops.threads import for_each
-from multistable.surrogate import derivative
+from multistable.surrogate import derivative, with_tangents
 
 __all__ = ["check_backend", "folds", "hysteresis_scan", "roots"]
 
@@ -173,7 +173,7 @@ def hysteresis_scan(
     ``h0 >= 0``, receives ``1 / (1 + (alpha_surr pi h0)^2)``, and a state of zero has none.
     """
     check_backend(backend)
-    return cast(Any, _Hysteresis).apply(x, beta, h0, reset, alpha_surr, max_gain, backend)[0]
+    return _hysteresis(x, beta, h0, reset, alpha_surr, max_gain, backend)[0]
 
 
 def check_backend(backend: str) -> None:
@@ -231,7 +231,14 @@ class _Hysteresis(torch.autograd.Function):
         wanted = (grad if needed else None for grad, needed in zip(computed, ctx.needs_input_grad, strict=False))
         return *wanted, None, None, None, None
 
-    vmap = staticmethod(each_example(lambda *args: cast(Any, _Hysteresis).apply(*args)))
+    @staticmethod
+    def tangent(ctx: Any, *tangents: Tensor | None) -> None:
+        raise NotImplementedError("the hysteresis scan has no forward-mode AD (jvp): use reverse mode, such as jacrev")
+
+    vmap = staticmethod(each_example(lambda *args: _hysteresis(*args)))
+
+
+_hysteresis = with_tangents(_Hysteresis)
 
 
 class _HysteresisBackward(torch.autograd.Function):
@@ -281,7 +288,7 @@ class _HysteresisBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        raise RuntimeError("the hysteresis scan has no second derivative")
+        raise RuntimeError("the hysteresis scan has no second derivative: use finite differences of its gradient")
 
     vmap = staticmethod(each_example(lambda *args: cast(Any, _HysteresisBackward).apply(*args)))
 

@@ -41,7 +41,7 @@ class LikeLSTM(nn.Module):
     def forward(
         self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None, **options: Any
     ) -> tuple[Any, tuple[Tensor, Tensor]]:
-        """``options`` are ``reset`` and ``lengths``."""
+        """``options`` are ``reset``, ``lengths`` and ``mask``."""
         output, state = self.rnn(input, _state_of("hx", hx), **options)
         return output, (state.clone(), state)
 

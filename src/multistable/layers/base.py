@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from multistable.layers.sequences import Steps, as_tensor, check_input, check_state
+from multistable.layers.sequences import Steps, as_tensor, check_input, check_state, lengths_of
+from multistable.ops import pieces
 from multistable.ops.checks import check_sizes
 from multistable.ops.dispatch import check_name
 
@@ -51,6 +52,8 @@ class Recurrent(nn.Module):
     """Whether all timesteps are computed at once. ``torch.compile`` would unroll a loop over them: 0.1 s per step."""
     has_skip: ClassVar[bool] = False
     """Whether the layer's read-out includes a multiple of its input, ``skip * x``."""
+    runs_pieces: ClassVar[bool] = True
+    """Whether its input can be a piece of a sequence, see :mod:`multistable.distributed`."""
 
     def __init__(
         self,
@@ -144,18 +147,38 @@ class Recurrent(nn.Module):
         *,
         reset: Tensor | None = None,
         lengths: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
-        """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``."""
+        """Features of a whole sequence and the last states ``[num_layers * directions, B, S]``, as ``nn.GRU``.
+
+        ``mask``, booleans in the layout of a batched input, is ``lengths`` in other words: with it TorchRL's
+        ``GRUModule`` marks the valid steps of right-padded sequences.
+        """
+        if mask is not None:
+            if lengths is not None or not isinstance(input, Tensor) or input.ndim != 3:
+                raise ValueError("mask goes with padded, batched input, and without lengths")
+            lengths = lengths_of(mask, input.shape[:2], self.batch_first)
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx, reset, lengths)
         check_input(self, "input", input)
         if input.ndim == 2:
             return self._forward_unbatched(input, hx, reset, lengths)
-        steps = Steps.of(input, self.batch_first, reset, lengths)
+        self._check_pieces()
+        steps = Steps.of(input, self.batch_first, reset, lengths, self.bidirectional)
         h0 = self.initial_states(input, steps.B, hx)
         x = steps.zero_padding(input)  # a NaN in it would reach the gradient of the weights, as 0 * NaN
         x, h_n = self.run_layers(x, h0, steps)
         return steps.zero_padding(x).contiguous(), torch.stack(h_n)  # `view` works on the output of nn.GRU
+
+    def _check_pieces(self) -> None:
+        """Raise if the input is a piece of a sequence, and the layer can only run whole ones."""
+        if pieces.current() is None:
+            return
+        if not self.runs_pieces:
+            raise NotImplementedError(
+                f"sequence_parallel does not support {type(self).__name__}: it runs whole sequences"
+            )
+        check_name(self.backend)
 
     def run_layers(self, x: Tensor, h0: list[Tensor | None], steps: Steps) -> tuple[Tensor, list[Tensor]]:
         """Features of a batch in the layout of the input, and the last state ``[B, S]`` of each layer and direction."""
@@ -190,6 +213,8 @@ class Recurrent(nn.Module):
         self, packed: PackedSequence, hx: Tensor | None, reset: Tensor | None, lengths: Tensor | None
     ) -> tuple[PackedSequence, Tensor]:
         """A packed batch, as a padded one. ``hx`` and ``h_n`` are in the caller's order of sequences."""
+        if pieces.current() is not None:
+            raise NotImplementedError("sequence_parallel needs padded input, got a PackedSequence")
         if reset is not None or lengths is not None:
             raise ValueError("reset and lengths go with padded input: a PackedSequence has its own lengths")
         data, batch_sizes, sorted_indices, unsorted_indices = packed

@@ -101,7 +101,7 @@ class BMRU(Recurrent):
         backend: which backend computes the scan, see :func:`multistable.ops.explain`. Default: ``"auto"``
         device, dtype: of the parameters.
 
-    Inputs: input, h_0, reset, lengths
+    Inputs: input, h_0, reset, lengths, mask
         * **input**: ``[T, D]``, ``[T, B, D]``, ``[B, T, D]`` if ``batch_first``, or a
           :class:`~torch.nn.utils.rnn.PackedSequence`.
         * **h_0** (argument ``hx``): ``[num_layers * directions, B, N]``, without B for unbatched input. Default:
@@ -112,6 +112,8 @@ class BMRU(Recurrent):
         * **lengths** (keyword): ``[B]``, the number of valid steps of each right-padded sequence. Padding is
           ignored: output there is zero, and ``h_n`` is that of the sequence alone. For left padding, mark the
           first valid step with ``reset``.
+        * **mask** (keyword): booleans, ``[T, B]`` or ``[B, T]``, true at the valid steps of right-padded sequences: for
+          callers such as TorchRL's ``GRUModule``, in place of ``lengths``.
 
     Outputs: output, h_n
         * **output**: the states of the last layer in the layout of the input, ``[..., directions * N]``.
@@ -260,7 +262,7 @@ class BMRU(Recurrent):
                 proj = torch.where(steps.valid, proj, neutral)
             scan: Any = bmru_layer_on_branch if restart else bmru_layer
             h, h_last = scan(proj, alpha, h0, backend=self.backend, **options)
-        return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
+        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.projection_of(layer)

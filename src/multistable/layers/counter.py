@@ -94,7 +94,7 @@ class Counter(Recurrent):
         options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
         a = torch.ones(self.hidden_size, dtype=b.dtype, device=b.device)
         h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **options)
-        return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
+        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         h = h + self.moves(x, layer)

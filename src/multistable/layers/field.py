@@ -1,11 +1,14 @@
 """The base of layers made from a field: an input projection gives its drives, each unit has its own constants."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from multistable.dynamics.fields import Field
 from multistable.layers.base import Recurrent, init_linear
-from multistable.layers.sequences import Steps, scan_padded
+from multistable.layers.sequences import Steps, scan_padded, scan_valid
+from multistable.ops import pieces
 
 __all__ = ["FieldLayer"]
 
@@ -64,7 +67,12 @@ class FieldLayer(Recurrent):
             h = h.flip(1) if reverse else h
             return h if self.batch_first else h.transpose(0, 1), h_last
 
-        return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
+        b, cut = self.project(x, layer, reverse), pieces.current()
+        if cut is None:
+            return scan_padded(scan, b, h0, steps, reverse)
+        start = b.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(b.dtype)
+        h, h_last = cut.in_turn(partial(scan_valid, scan, steps=steps, reverse=reverse), b, start, reverse)
+        return h, steps.at_last_segment(h, h_last) if reverse and steps.reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         proj = self.project(x, layer)

@@ -3,11 +3,12 @@
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent, init_linear
 from multistable.layers.sequences import Steps, scan_padded
-from multistable.ops import map_path, map_states, pack_maps
+from multistable.ops import map_path, map_states, pack_maps, pieces
 from multistable.ops.checks import check_alpha_surr, check_sizes
 from multistable.ops.maps import MOST_STATES
 from multistable.surrogate import largest
@@ -197,26 +198,57 @@ class FSM(Recurrent):
         direction = reverse
         scores = self.scores(x, layer, reverse)
         flat, h0 = scores.flatten(2), None if h0 is None else h0.to(scores.dtype)
-        h, h_last = scan_padded(scan, flat, h0, steps, reverse)
+        if pieces.current() is None:
+            h, h_last = scan_padded(scan, flat, h0, steps, reverse)
+        else:  # padding keeps the state, for the pieces after it
+            valid = None if steps.valid is None else (steps.valid if self.batch_first else steps.valid.transpose(0, 1))
+            reset = steps.reset_reverse if reverse else steps.reset
+            h, h_last = self._scan(flat, layer, reverse, h0, reset, reverse, valid)
+            h_last = steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
         return h[..., : self.hidden_size], h_last
 
     def _scan(
-        self, flat: Tensor, layer: int, direction: bool, h0: Tensor | None, reset: Tensor | None, reverse: bool
+        self,
+        flat: Tensor,
+        layer: int,
+        direction: bool,
+        h0: Tensor | None,
+        reset: Tensor | None,
+        reverse: bool,
+        valid: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """States ``[B, T, S]`` in the layout of the input and the last one, from scores ``[B, T, N * M]``."""
+        """States ``[B, T, S]`` in the layout of the input and the last one, from scores ``[B, T, N * M]``.
+
+        Where ``valid [B, T, 1]`` is False, the state is kept.
+        """
         flat = flat if self.batch_first else flat.transpose(0, 1)
         scores = self._by_unit(flat)
-        (B, T), N, K = flat.shape[:2], self.units, self.n_states
+        B, N, K = flat.shape[0], self.units, self.n_states
         start = None if h0 is None else torch.unflatten(h0[:, self.hidden_size :], -1, (N, K))
         s0 = torch.zeros(B, N, dtype=torch.uint8, device=flat.device) if start is None else _index(start)
         options: dict[str, Any] = {"reset": reset, "reverse": reverse, "backend": self.backend}
-        words = pack_maps(self.maps(scores.detach()), self.backend)
-        states, _ = map_states(words, s0, K=K, **options)
-        path = map_path(self.choose(scores, _previous(states, s0, reset, reverse)), words, start, **options)
-        h = self.read(path, layer, direction)
-        empty = flat.new_zeros(B, self.state_size) if h0 is None else h0
-        h_last = empty if T == 0 else h[:, 0 if reverse else -1]
-        return h if self.batch_first else h.transpose(0, 1), h_last
+        maps = self.maps(scores.detach())
+        if valid is not None:
+            maps = torch.where(valid[..., None], maps, torch.arange(K, dtype=torch.uint8, device=flat.device))
+        words = pack_maps(maps, self.backend)
+        states, entering = map_states(words, s0, K=K, **options)
+        before = _previous(states, entering, reset, reverse)
+        chosen = self.choose(scores, before)
+        if valid is not None:
+            chosen = torch.where(valid[..., None], chosen, F.one_hot(before.long(), K).to(chosen.dtype))
+        h = self.read(map_path(chosen, words, start, **options), layer, direction)
+        return h if self.batch_first else h.transpose(0, 1), self._last(h, h0, reverse)
+
+    def _last(self, h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
+        """The last state of ``h [B, T, S]``, or of all its pieces."""
+        B, T = h.shape[:2]
+        empty = h.new_zeros(B, self.state_size) if h0 is None else h0
+        cut = pieces.current()
+        if cut is None:
+            return empty if T == 0 else h[:, 0 if reverse else -1]
+        here = h.sum(dim=1) if T == 0 else h[:, 0 if reverse else -1]
+        has = torch.full((B,), T > 0, device=h.device)
+        return cut.choose(here, has, empty, first=reverse)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         scores = self.scores(x, layer)

@@ -55,6 +55,7 @@ class HysteresisMRU(FieldLayer):
     """
 
     parallel = True
+    runs_pieces = False  # its choice of branch would get no gradient from the pieces after
     takes_position = True
 
     def __init__(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
 from multistable.layers.sequences import Steps, scan_padded
-from multistable.ops import linear_layer, numerics
+from multistable.ops import linear_layer, numerics, pieces
 
 __all__ = ["LRU"]
 
@@ -145,12 +145,26 @@ class LRU(Recurrent):
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
         lam = self.eigenvalues(layer, reverse)
+        if steps.valid is not None and pieces.current() is not None:
+            return self._scan_piece(lam, x, layer, reverse, h0, steps)
 
         def scan(b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
             options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
             return linear_layer(lam, b, h0, pairs=True, reset=reset, reverse=reverse, **options)
 
         return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
+
+    def _scan_piece(
+        self, lam: Tensor, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
+    ) -> tuple[Tensor, Tensor]:
+        """A padded piece of a sequence: padding keeps the state, h = 1 * h + 0, for the pieces after it."""
+        assert steps.valid is not None
+        one = torch.cat([torch.ones_like(lam[: len(lam) // 2]), torch.zeros_like(lam[len(lam) // 2 :])])
+        a, b = torch.where(steps.valid, lam, one), torch.where(steps.valid, self.project(x, layer, reverse), 0.0)
+        reset = steps.reset_reverse if reverse else steps.reset
+        options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
+        h, h_last = linear_layer(a, b, h0, pairs=True, reset=reset, reverse=reverse, **options)
+        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         b = self.project(x, layer)

@@ -80,7 +80,7 @@ class MinGRU(Recurrent):
         reset = steps.reset_reverse if reverse else steps.reset
         options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
         h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **options)
-        return h, steps.at_last_segment(h) if reverse and reset is not None else h_last
+        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         a, b = self.coefficients(x, layer)

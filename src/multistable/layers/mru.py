@@ -58,6 +58,8 @@ class MRU(FieldLayer):
 
     takes_position = True
 
+    runs_pieces = False  # its choice of branch would get no gradient from the pieces after
+
     def __init__(
         self,
         field: Field,

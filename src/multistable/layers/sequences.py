@@ -8,7 +8,19 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Segment", "Steps", "as_tensor", "at_steps", "check_input", "check_state", "scan_padded"]
+from multistable.ops import pieces
+
+__all__ = [
+    "Segment",
+    "Steps",
+    "as_tensor",
+    "at_steps",
+    "check_input",
+    "check_state",
+    "lengths_of",
+    "scan_padded",
+    "scan_valid",
+]
 
 
 class Segment(NamedTuple):
@@ -40,8 +52,13 @@ class Steps:
     reset_reverse: Tensor | None
 
     @classmethod
-    def of(cls, x: Tensor, batch_first: bool, reset: Tensor | None, lengths: Tensor | None) -> "Steps":
-        """From an input ``[T, B, D]`` or ``[B, T, D]`` and the caller's ``reset`` and ``lengths``."""
+    def of(
+        cls, x: Tensor, batch_first: bool, reset: Tensor | None, lengths: Tensor | None, both_ways: bool = True
+    ) -> "Steps":
+        """From an input ``[T, B, D]`` or ``[B, T, D]`` and the caller's ``reset`` and ``lengths``.
+
+        Without ``both_ways`` nobody reads ``reset_reverse``.
+        """
         if x.ndim != 3:
             raise ValueError(f"input must have 2 or 3 dimensions (unbatched or batched), got {x.ndim}")
         B, T = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
@@ -50,12 +67,13 @@ class Steps:
             lengths = _check_lengths(lengths, B, T).to(x.device)
             valid = torch.arange(T, device=x.device) < lengths[:, None]  # [B, T]
         if reset is not None:
-            reset = _check_reset(reset, x.shape[:2], x.device) if T > 0 else None  # no step, no segment
+            empty = T == 0 and pieces.current() is None
+            reset = None if empty else _check_reset(reset, x.shape[:2], x.device)  # no step, no segment
         if reset is not None:
             reset = reset if batch_first else reset.transpose(0, 1)
             reset = reset if valid is None else reset & valid  # marks in padding do not count
             # A mark at t starts a segment; read backwards, the segment before it starts at t - 1.
-            reset_reverse = torch.cat([reset[:, 1:], torch.zeros_like(reset[:, :1])], dim=1)
+            reset_reverse = torch.cat([reset[:, 1:], _mark_after(reset, both_ways)], dim=1)[:, :T]
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
@@ -69,16 +87,22 @@ class Steps:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
         return x if self.valid is None else torch.where(self.valid, x, torch.zeros_like(x))
 
-    def at_last_segment(self, h: Tensor) -> Tensor:
+    def at_last_segment(self, h: Tensor, h_last: Tensor) -> Tensor:
         """States at the first step of each sequence's last segment, ``[B, N]``; ``h`` has the layout of the input.
 
-        There the reverse direction ends its last segment.
+        There the reverse direction ends its last segment. ``h_last`` are those at the first step.
         """
         assert self.reset is not None
         h = h if self.batch_first else h.transpose(0, 1)  # [B, T, N]
-        positions = torch.arange(h.shape[1], device=h.device)
-        start = torch.where(self.reset, positions, torch.zeros_like(positions)).amax(dim=1)
-        return at_steps(h, start[:, None]).squeeze(1)
+        cut = pieces.current()
+        if h.shape[1] == 0:
+            here = h.sum(dim=1)
+        else:
+            positions = torch.arange(h.shape[1], device=h.device)
+            start = torch.where(self.reset, positions, torch.zeros_like(positions)).amax(dim=1)
+            here = at_steps(h, start[:, None]).squeeze(1)
+        marked = self.reset.any(dim=1)
+        return torch.where(marked[:, None], here, h_last) if cut is None else cut.choose(here, marked, h_last)
 
     def at_last_valid(self, h: Tensor, h0: Tensor | None) -> Tensor:
         """States at each sequence's last valid step, ``[B, N]``, or h0 if it has none; ``h`` as in the input."""
@@ -130,7 +154,15 @@ def at_steps(x: Tensor, index: Tensor, axis: int = 1) -> Tensor:
 def scan_padded(
     scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """States and last state ``[B, N]`` of a scan whose state padding would change, ``scan(b, h0, reset=, reverse=)``.
+    """States and last state ``[B, N]`` of ``scan(b, h0, reset=, reverse=)``, whose state padding would change."""
+    h, h_last = scan_valid(scan, b, h0, steps, reverse)
+    return h, steps.at_last_segment(h, h_last) if reverse and steps.reset is not None else h_last
+
+
+def scan_valid(
+    scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """:func:`scan_padded`, but the last state of the reverse direction is always that at the first step.
 
     Forwards, the last state is taken where the sequence ends; backwards, the valid part is reversed first, so that
     padding comes last there too.
@@ -143,10 +175,13 @@ def scan_padded(
     h, h_last = scan(b, h0, reset=reset, reverse=reverse and not padded)
     if padded:
         h_last = steps.at_last_valid(h, h0)
-    h = steps.reverse_valid(h) if turned else h
-    if reverse and steps.reset is not None:
-        h_last = torch.where(steps.reset.any(dim=1)[:, None], steps.at_last_segment(h), h_last)
-    return h, h_last
+    return steps.reverse_valid(h) if turned else h, h_last
+
+
+def _mark_after(reset: Tensor, both_ways: bool) -> Tensor:
+    """``[B, 1]``: the mark of the step after the last one, which is another rank's if the sequence is cut."""
+    cut = pieces.current()
+    return torch.zeros_like(reset[:, :1]) if cut is None or not both_ways else cut.mark_after(reset)[:, None]
 
 
 def check_input(module: nn.Module, name: str, x: object) -> None:
@@ -193,6 +228,22 @@ def as_tensor(name: str, x: object) -> Tensor:
         return torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} must be a tensor or nested lists, got {x!r}") from error
+
+
+def lengths_of(mask: object, shape: torch.Size, batch_first: bool) -> Tensor:
+    """Lengths ``[B]`` of right-padded sequences, given a boolean mask of their valid steps.
+
+    ``shape`` is that of the mask, [T, B] or [B, T]. On a GPU its values are not checked, as those of ``lengths``.
+    """
+    mask = as_tensor("mask", mask)
+    if mask.dtype != torch.bool or mask.shape != shape:
+        raise ValueError(f"mask must be boolean of shape {list(shape)}, got {mask.dtype} {list(mask.shape)}")
+    mask = mask if batch_first else mask.transpose(0, 1)
+    lengths = mask.sum(dim=1)
+    checked = mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    if checked and not torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]):
+        raise ValueError("mask must be True at the first steps of each sequence and False at all later ones")
+    return lengths
 
 
 def _check_lengths(lengths: object, B: int, T: int) -> Tensor:

@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from multistable.layers.base import Recurrent
-from multistable.layers.sequences import Steps
+from multistable.layers.sequences import Segment, Steps
 
 __all__ = ["GRU", "LSTM"]
 
@@ -47,6 +47,8 @@ class GRU(Recurrent):
                 self.add_module(f"rnn_l{layer}{'_reverse' if reverse else ''}", rnn)
         self.reset_parameters()
 
+    runs_pieces = False
+
     def rnn(self, layer: int, reverse: bool = False) -> nn.RNNBase:
         """torch's module of one layer and direction."""
         return getattr(self, f"rnn_l{layer}{'_reverse' if reverse else ''}")
@@ -78,20 +80,21 @@ class GRU(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         """Run each segment as a sequence of its own, all of them in one packed batch."""
         x = self.swap_layout(x)
-        h = x.new_zeros(*x.shape[:2], self.hidden_size)
-        segments = steps.segments(x.shape[1])
+        B, T, D = x.shape
+        segments = steps.segments(T)
         if not segments:  # nothing but padding
-            return self.swap_layout(h), h0
-        axes = (0,) if reverse else ()
-        starts = [h0[s.sequence] if (s.last if reverse else s.enters) else torch.zeros_like(h0[0]) for s in segments]
-        packed = pack_sequence([x[s.sequence, s.start : s.end].flip(axes) for s in segments], enforce_sorted=False)
-        output, h_n = rnn(packed, self.to_torch(torch.stack(starts)))
-        outputs, states = [y.flip(axes) for y in unpack_sequence(output)], self.from_torch(h_n)
-        valid = torch.ones_like(h[..., :1], dtype=torch.bool) if steps.valid is None else self.swap_layout(steps.valid)
-        h = h.to(states.dtype).masked_scatter(valid, torch.cat(outputs))  # segments are all valid steps, in order
-        ends = [i for i, s in enumerate(segments) if s.last]
-        rows = torch.tensor([segments[i].sequence for i in ends], device=x.device)
-        return self.swap_layout(h), h0.to(h.dtype).index_copy(0, rows, states[ends])
+            return self.swap_layout(x.new_zeros(B, T, self.hidden_size)), h0
+        segments.sort(key=lambda s: s.start - s.end)  # the longest first, as in a PackedSequence
+        places, batch_sizes = packed_places(segments, T, reverse)
+        places = places.to(x.device)
+        enters = torch.tensor([s.last if reverse else s.enters for s in segments], device=x.device)
+        rows = torch.tensor([s.sequence for s in segments], device=x.device)
+        starts = torch.where(enters[:, None], h0[rows], torch.zeros_like(h0[:1]))
+        output, h_n = rnn(PackedSequence(x.reshape(B * T, D)[places], batch_sizes), self.to_torch(starts))
+        states = self.from_torch(h_n)
+        h = output.data.new_zeros(B * T, self.hidden_size).index_copy(0, places, output.data).view(B, T, -1)
+        ends = torch.tensor([i for i, s in enumerate(segments) if s.last], device=x.device)
+        return self.swap_layout(h), h0.to(h.dtype).index_copy(0, rows[ends], states[ends])
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         axis = -2 if self.batch_first else 0
@@ -117,3 +120,16 @@ class LSTM(GRU):
 
     def from_torch(self, h_n: Any) -> Tensor:
         return torch.cat(h_n, dim=-1).squeeze(0)
+
+
+def packed_places(segments: list[Segment], T: int, reverse: bool) -> tuple[Tensor, Tensor]:
+    """Where each entry of a packed batch of segments is found in ``[B * T]``, and the packed batch's sizes.
+
+    The segments are sorted by length, the longest first. A packed batch has the first step of all segments, then the
+    second step of those that have one, and so on.
+    """
+    lengths = torch.tensor([s.end - s.start for s in segments])
+    first = torch.tensor([s.sequence * T + (s.end - 1 if reverse else s.start) for s in segments])
+    t = torch.arange(int(lengths[0]))[:, None]
+    present = t < lengths  # [longest, segments]
+    return (first - t if reverse else first + t)[present], present.sum(dim=1)

@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -28,21 +29,31 @@ def whole_file(path: Path) -> Generator[Path]:
     """Yield a temporary path to write to, and rename it to ``path`` when the block ends without an error.
 
     After a kill or a crash at any moment ``path`` holds either its old content or the new one; of several writers the
-    last one wins. A link is followed, and a pipe or a device such as ``/dev/stdout`` is written to as it is. An
-    ``OSError`` names ``path``, even if the disk is full.
+    last one wins. A link is followed, and a pipe or a device such as ``/dev/stdout`` is written to as it is. What only
+    its owner may read stays so. An ``OSError`` names ``path``, even if the disk is full.
     """
     if is_stream(path):
         with file_named(path):
             yield path
         return
-    target = path.resolve()
+    target = _target(path)
     with new_part(path, target) as file, file_named(path, part := Path(file.name)):
+        with suppress(FileNotFoundError):
+            part.chmod(target.stat().st_mode & 0o777 | stat.S_IWUSR)
         yield part
         os.fsync(file.fileno())
         if fcntl is None:  # Windows does not rename an open file
             file.close()
         part.replace(target)
         _sync_folder(target.parent)  # `reproduce` removes a run's checkpoints once its result is stored
+
+
+def _target(path: Path) -> Path:
+    """What ``path`` refers to, by way of links."""
+    try:
+        return path.resolve()
+    except RuntimeError:  # Python 3.11 and 3.12, instead of the system's error
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
 def is_stream(path: Path) -> bool:
@@ -61,9 +72,10 @@ def new_part(path: Path, target: Path) -> Generator[IO[bytes]]:
     No two writers share one. Its lock shows that its writer is alive: those of killed writers are removed.
     """
     for leftover in target.parent.glob(f".{escape(target.name)}.*.part"):
-        with suppress(OSError), leftover.open("rb") as file:
-            if _lock(file):
-                leftover.unlink()
+        if leftover.is_file():  # opening a pipe would wait for its writer
+            with suppress(OSError), leftover.open("rb") as file:
+                if _lock(file):
+                    leftover.unlink()
     file = _create(path, target)
     try:
         yield file
@@ -111,5 +123,6 @@ def file_named(path: Path, part: Path | None = None) -> Generator[None]:
         yield
     except OSError as error:
         if error.filename in (None, str(part)):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2  # None would be printed
         raise

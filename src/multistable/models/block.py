@@ -10,6 +10,7 @@ from multistable.layers import Recurrent
 from multistable.layers.base import Part
 from multistable.layers.sequences import Steps, at_steps
 from multistable.models.norm import BatchNorm, LayerNorm
+from multistable.ops import pieces
 
 __all__ = ["Block", "ReadOut"]
 
@@ -81,11 +82,10 @@ class Block(nn.Module):
         u = self.norm(x, steps.valid)
         features, h_n = self.cell(self.with_position(u, position), state, reset=steps.reset, lengths=steps.lengths)
         if last:
-            x, u = at_last(x, steps.lengths), at_last(u, steps.lengths)
-            if self.cell.bidirectional:
-                features = at_last(features, steps.lengths)
-            else:  # the last state has them; slicing all states would cost the backward a pass over them
-                features = h_n[0, :, : self.cell.feature_size]
+            both_ways = self.cell.bidirectional
+            # Otherwise the last state has the features; slicing all states would cost the backward a pass over them.
+            x, u, *read = at_last([x, u, features] if both_ways else [x, u], steps.lengths)
+            features = read[0] if both_ways else h_n[0, :, : self.cell.feature_size]
         return self.mix(x, u, features, self.training), h_n
 
     def step(self, x: Tensor, state: Tensor, position: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -108,9 +108,25 @@ class Block(nn.Module):
         return x + F.dropout(F.glu(self.glu(y), dim=-1), self.dropout, training)
 
 
-def at_last(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """``x [B, T, H]`` at the last valid step of each sequence, ``[B, H]`` (the first step where none is valid)."""
+def at_last(xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:
+    """Each ``x [B, T, H]`` at the last valid step of each sequence, ``[B, H]`` (the first step where none is valid)."""
+    cut = pieces.current()
+    if cut is not None:
+        return _at_last_of_pieces(cut, xs, lengths)
     if lengths is None:
-        return x[:, -1]
-    index = (lengths.to(x.device) - 1).clamp(min=0)
-    return at_steps(x, index[:, None]).squeeze(1)
+        return [x[:, -1] for x in xs]
+    index = (lengths.to(xs[0].device) - 1).clamp(min=0)
+    return [at_steps(x, index[:, None]).squeeze(1) for x in xs]
+
+
+def _at_last_of_pieces(cut: pieces.Pieces, xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:
+    """:func:`at_last` of the whole sequence, in one exchange. Rank 0 answers for sequences without a valid step."""
+    B, T = xs[0].shape[:2]
+    count = torch.full((B,), T, device=xs[0].device) if lengths is None else lengths.to(xs[0].device)
+    if T == 0:
+        here = [x.sum(dim=1) for x in xs]
+    else:
+        here = [at_steps(x, (count - 1).clamp(min=0)[:, None]).squeeze(1) for x in xs]
+    joined = torch.cat(here, dim=-1)
+    chosen = cut.choose(joined, (count > 0) | (cut.rank == 0), joined)
+    return list(torch.split(chosen, [x.shape[-1] for x in xs], dim=-1))

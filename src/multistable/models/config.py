@@ -44,8 +44,9 @@ class PositionConfig:
     threshold is ``tuning * sum(1 - cos(2 pi (t - own) / wavelength))``. This takes enough wavelengths to tell timesteps
     apart: at T = 784 the lowest threshold at another timestep is 19 with ``dim`` 16, 2.5 with 8 and 0.002 with 4, where
     candidates are about 0.6. With 0, units are initialised as without positions."""
-    held: bool = False
-    """Whether steps after the first T have the encoding of step T - 1, the last that the model was trained on."""
+    held: bool = True
+    """Whether steps after the first T, if it is given, have the encoding of step T - 1, the last of the training. A
+    BMRU trained on 2,000 steps keeps its 97 % over a million more; if positions go on, 87 % (docs/results.md)."""
 
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
@@ -62,8 +63,6 @@ class PositionConfig:
             raise ValueError(f"tuning must not be negative, got {self.tuning!r}")
         if self.tuning > 0 and self.T is None:
             raise ValueError("PositionConfig needs T, the timesteps that BMRU units get, unless tuning is 0, got None")
-        if self.held and self.T is None:
-            raise ValueError("PositionConfig needs T to hold the encoding of its last step, got None")
 
     @property
     def longest_wavelength(self) -> float:
@@ -133,11 +132,12 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
-        """The inverse of :meth:`to_dict`. Fields left out take their defaults; unknown fields raise."""
+        """The inverse of :meth:`to_dict`. Fields left out take their defaults; unknown fields raise. Positions of
+        models that were saved before ``held`` existed go on, as they did."""
         values = dict(values)
-        for name, inner in (("position", PositionConfig), ("lru", LRUConfig)):
+        for name, inner, before in (("position", PositionConfig, {"held": False}), ("lru", LRUConfig, {})):
             if isinstance(values.get(name), dict):
-                values[name] = _from_fields(inner, values[name])
+                values[name] = _from_fields(inner, before | values[name])
         return _from_fields(cls, values)
 
 

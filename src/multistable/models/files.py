@@ -23,7 +23,7 @@ __all__ = ["download", "from_tensors", "load", "save", "upload"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 LARGEST = {CONFIG: 1 << 20, WEIGHTS: 1 << 32}
-"""The most bytes to download of each file. The paper's largest model has 100 MB."""
+"""The most bytes to download of each file, and of a configuration to read. The paper's largest model has 100 MB."""
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Exceptions raised by malformed JSON, or by JSON that holds something unexpected."""
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -55,6 +55,8 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> SequenceMode
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist: a saved model is a folder with {CONFIG} and {WEIGHTS}")
     try:
+        if (size := config_path.stat().st_size) > LARGEST[CONFIG]:  # a file with holes may be larger than the disk
+            raise ValueError(f"it has {size:,} bytes")
         config = ModelConfig.from_dict(json.loads(config_path.read_text(encoding="utf-8")))
     except UNREADABLE as error:
         raise ValueError(f"{config_path} is not the configuration of a model: {error}") from error

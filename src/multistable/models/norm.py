@@ -8,6 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multistable.ops import pieces
 from multistable.ops.numerics import wide
 
 __all__ = ["BatchNorm", "LayerNorm"]
@@ -31,7 +32,8 @@ class BatchNorm(nn.Module):
     Evaluation and single steps ``[B, H]`` use the running statistics.
 
     If ``synchronized``, the batch is that of all processes of ``torch.distributed`` together, on any device
-    (``torch.nn.SyncBatchNorm`` does not support the CPU, and counts padding).
+    (``torch.nn.SyncBatchNorm`` does not support the CPU, and counts padding). The pieces of a sequence that is cut over
+    processes (:mod:`multistable.distributed`) always count together.
     """
 
     running_mean: Tensor
@@ -56,7 +58,7 @@ class BatchNorm(nn.Module):
         """Normalise ``x [B, T, H]``; ``valid [B, T, 1]`` marks the steps that count, None if all do."""
         if not self.training:
             return self.step(x)
-        if valid is not None or self.synchronized:
+        if valid is not None or self.synchronized or pieces.current() is not None:
             return self._normalize(x, torch.ones_like(x[..., :1], dtype=torch.bool) if valid is None else valid)
         statistics = (self.running_mean, self.running_var, self.weight, self.bias)
         y = F.batch_norm(x.flatten(0, 1), *statistics, True, self.momentum, self.eps).view(x.shape)
@@ -87,8 +89,11 @@ class BatchNorm(nn.Module):
         return ((x - mean) * (self.weight * torch.rsqrt(var + self.eps)) + self.bias).to(dtype)
 
     def _sum_all(self, x: Tensor) -> Tensor:
-        """Sum ``x`` over the processes if they share their statistics."""
-        return _SumOverProcesses.apply(x) if self.synchronized else x
+        """Sum ``x`` over the processes that share their statistics: all, or those with pieces of the same sequence."""
+        if self.synchronized:
+            return _SumOverProcesses.apply(x)
+        cut = pieces.current()
+        return x if cut is None else cut.sum(x)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}, synchronized={self.synchronized}"

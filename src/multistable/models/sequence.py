@@ -13,6 +13,7 @@ from multistable.models.block import Block
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
+from multistable.ops import pieces
 from multistable.ops.numerics import wide
 
 __all__ = ["Head", "ModelState", "SequenceModel"]
@@ -57,11 +58,15 @@ class Head(nn.Module):
         The mean is taken before the second layer, which is affine: T times less work.
         """
         x = F.gelu(self.fc1(x))
-        if valid is None:
+        cut = pieces.current()
+        if valid is None and cut is None:
             return self.fc2(x.mean(dim=1))
-        count = valid.sum(dim=1).clamp(min=1)
+        valid = torch.ones_like(x[..., :1], dtype=torch.bool) if valid is None else valid
+        count = valid.sum(dim=1)
         total = torch.where(valid, x, 0.0).sum(dim=1, dtype=wide(x.dtype))  # in float16 it could overflow
-        return self.fc2((total / count).to(x.dtype))
+        if cut is not None:
+            count, total = cut.sum(count), cut.sum(total)
+        return self.fc2((total / count.clamp(min=1)).to(x.dtype))
 
 
 class SequenceModel(nn.Module):
@@ -125,13 +130,13 @@ class SequenceModel(nn.Module):
             pooling ``"none"`` every output, ``[B, T, d_output]``; and the state after the last valid step.
         """
         self._check(x, 3)
-        if x.shape[1] == 0 and self.config.pooling != "none":
+        if x.shape[1] == 0 and self.config.pooling != "none" and pieces.current() is None:
             raise ValueError(f"x must have timesteps for pooling {self.config.pooling!r}, got {list(x.shape)}")
         if state is not None and self.config.bidirectional:
             raise ValueError("state must be None for a bidirectional model: its reverse direction reads from the end")
         self._check_state(x, state)
-        steps = Steps.of(x, True, reset, lengths)
-        counts = count_steps(None if state is None else state.position, x.shape[1], steps.reset, x.device)
+        steps = Steps.of(x, True, reset, lengths, both_ways=False)
+        counts, after = _positions(x, state, steps)
         x = self.encoder(steps.zero_padding(x))
         position = None if self.position is None else self.position(counts, x.dtype)
         pooling = self.config.pooling
@@ -142,7 +147,7 @@ class SequenceModel(nn.Module):
             states.append(h)
         y = self.head.mean(x, steps.valid) if pooling == "mean" else self.head(x)
         y = steps.zero_padding(y) if pooling == "none" else y
-        return y, ModelState(_position_after(counts, state, steps), tuple(states))
+        return y, ModelState(after, tuple(states))
 
     def step(self, x: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
         """One timestep, ``x [B, d_input] -> y [B, d_output]``: that of :meth:`forward` in evaluation mode with pooling
@@ -220,6 +225,24 @@ class SequenceModel(nn.Module):
             raise ValueError(f"state must have tensors for {len(self.blocks)} blocks, got {len(state.cells)}")
         if state.position.shape != x.shape[:1]:
             raise ValueError(f"state must be of {len(x)} sequences, got positions {list(state.position.shape)}")
+
+
+def _positions(x: Tensor, state: ModelState | None, steps: Steps) -> tuple[Tensor, Tensor]:
+    """The number of steps before each step, ``[B, T]`` or ``[1, T]``, and after the last valid one, ``[B]``."""
+    start = None if state is None else state.position
+    cut = pieces.current()
+    if cut is None:
+        counts = count_steps(start, x.shape[1], steps.reset, x.device)
+        return counts, _position_after(counts, state, steps)
+    same = steps.lengths is None and steps.reset is None and start is None  # for all sequences
+    start = torch.zeros(1 if same else steps.B, dtype=torch.int64, device=x.device) if start is None else start
+    own = torch.full_like(start, x.shape[1]) if steps.lengths is None else steps.lengths
+    since = torch.full_like(start, -1)
+    if steps.reset is not None and x.shape[1] > 0:
+        first = torch.where(steps.reset, torch.arange(x.shape[1], device=x.device), -1).amax(dim=1)
+        since = torch.where(first >= 0, own - first, -1)
+    before, after = cut.count_before(start, own, since)
+    return count_steps(before, x.shape[1], steps.reset, x.device), after.expand(steps.B)
 
 
 def _position_after(counts: Tensor, state: ModelState | None, steps: Steps) -> Tensor:

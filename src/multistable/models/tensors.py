@@ -17,7 +17,7 @@ __all__ = ["DamagedFileError", "import_extra", "load_tensors", "save_tensors"]
 
 
 class DamagedFileError(ValueError):
-    """A file is truncated, corrupt, or not a safetensors file."""
+    """A file is truncated, corrupt, or not what it should be."""
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
@@ -42,7 +42,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     safetensors = import_extra("safetensors.torch", "files")
     if is_stream(path):  # reading a pipe would wait for ever
         raise DamagedFileError(f"{path} is not a file")
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except MemoryError:
+        raise MemoryError(f"{path} has {path.stat().st_size:,} bytes, more than there is memory") from None
     try:
         tensors = safetensors.load(content)
         header, numbers = _split(content)

@@ -6,9 +6,10 @@ Each scan is defined by a loop (``reference.py``) and computed by the fastest ba
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from multistable.ops import reference
+from multistable.ops import pieces, reference
 from multistable.ops.autograd import Function
 from multistable.ops.checks import (
     check_alpha_surr,
@@ -176,7 +177,8 @@ def map_adjoint(
     if backend == "reference":
         maps = in_range("maps", maps, maps.shape[3])[0]
         return reference.map_adjoint(maps, grad, reset=reset, reverse=reverse)
-    return call("map_adjoint", pack_maps(maps, backend), grad, reset, reverse, backend)
+    options: dict[str, Any] = {"reset": reset, "reverse": reverse, "backend": backend}
+    return map_credit(pack_maps(maps, backend), grad, pieces.current(), **options)
 
 
 def pack_maps(maps: Tensor, backend: str) -> Tensor:
@@ -187,17 +189,26 @@ def pack_maps(maps: Tensor, backend: str) -> Tensor:
 def map_states(
     words: Tensor, s0: Tensor | None, *, K: int, reset: Tensor | None, reverse: bool, backend: str
 ) -> tuple[Tensor, Tensor]:
-    """:func:`map_scan` for a layer, from packed maps ``[B, T, N]``; the last state ``[B, N]`` comes separately."""
+    """:func:`map_scan` for a layer, from packed maps ``[B, T, N]``, and the state ``[B, N]`` before the first step.
+
+    The latter is ``s0``, or what enters from the piece before if the sequence is cut.
+    """
+    cut = pieces.current()
+    if cut is not None:
+        return cut.map_states(words, s0, reset, K, reverse, backend)
     if backend != "reference":
-        return call("map_scan", words, s0, reset, K, reverse, backend)
-    states = reference.map_scan(unpack(words, K).byte(), s0, reset=reset, reverse=reverse)
-    return states, last_state(states, s0, reverse)
+        states = call("map_scan", words, s0, reset, K, reverse, backend)[0]
+    else:
+        states = reference.map_scan(unpack(words, K).byte(), s0, reset=reset, reverse=reverse)
+    return states, words.new_zeros(words.shape[0], words.shape[2], dtype=torch.uint8) if s0 is None else s0
 
 
 def map_credit(
-    words: Tensor, grad: Tensor, *, reset: Tensor | None, reverse: bool, backend: str
+    words: Tensor, grad: Tensor, cut: pieces.Pieces | None, *, reset: Tensor | None, reverse: bool, backend: str
 ) -> tuple[Tensor, Tensor]:
-    """:func:`map_adjoint` for a layer, from packed maps ``[B, T, N]``."""
+    """:func:`map_adjoint` for a layer, from packed maps ``[B, T, N]``, of the sequence of which ``cut`` has pieces."""
+    if cut is not None:
+        return cut.scan("map_adjoint", words, grad, reset, reverse, backend)
     if backend != "reference":
         return call("map_adjoint", words, grad, reset, reverse, backend)
     return reference.map_adjoint(unpack(words, grad.shape[3]).byte(), grad, reset=reset, reverse=reverse)
@@ -230,11 +241,12 @@ class _Path(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _, words, _, reset, ctx.reverse, ctx.backend = inputs
         ctx.save_for_backward(words, reset)
+        ctx.cut = pieces.current()  # the backward may run outside of the context
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         words, reset = ctx.saved_tensors
-        lam, start = map_credit(words, grads[0], reset=reset, reverse=ctx.reverse, backend=ctx.backend)
+        lam, start = map_credit(words, grads[0], ctx.cut, reset=reset, reverse=ctx.reverse, backend=ctx.backend)
         return lam, None, start if ctx.needs_input_grad[2] else None, None, None, None
 
 

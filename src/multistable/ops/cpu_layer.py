@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from multistable.ops import pieces
 from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.dispatch import choose, load
 from multistable.ops.memory import new_empty
@@ -27,7 +28,9 @@ _SMALLEST = 1 << 22  # bytes of projection: smaller memory is not kept
 
 def can_project_and_scan(x: Tensor, weight: Tensor, backend: str, *others: Tensor | None) -> bool:
     """Whether :func:`project_and_scan` supports this call, and pays: on the CPU, eagerly, in float32 or float64, with a
-    large projection."""
+    large projection; not on a piece of a sequence."""
+    if pieces.current() is not None:
+        return False
     if x.device.type != "cpu" or intercepted(x, weight, *others):
         return False
     if x.dtype != weight.dtype or x.dtype not in (torch.float32, torch.float64):

@@ -10,6 +10,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from multistable.ops import pieces
+
 __all__ = ["BACKENDS", "BackendError", "Choice", "check_name", "choose", "load"]
 
 
@@ -69,6 +71,8 @@ _REFUSALS = {
 def check_name(backend: object) -> None:
     if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
         raise ValueError(f"backend must be 'auto' or one of {', '.join(map(repr, BACKENDS))}, got {backend!r}")
+    if backend == "reference" and pieces.current() is not None:
+        raise ValueError("sequence_parallel needs a backend other than 'reference', which runs whole sequences")
 
 
 def choose(backend: str, x: Tensor) -> Choice:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from multistable.ops.autograd import Function
 from multistable.ops.numerics import wide
-from multistable.surrogate import derivative, sign
+from multistable.surrogate import derivative, sign, with_tangents
 
 __all__ = [
     "bmru_scan",
@@ -79,14 +79,14 @@ def gates(cand: Tensor, beta: Tensor, alpha: Tensor, alpha_surr: float) -> tuple
 
 
 def _gates(cand: Tensor, beta: Tensor, alpha: Tensor, alpha_surr: float) -> tuple[Tensor, Tensor]:
-    write = _AtLeast.apply(cand.abs(), beta.abs(), alpha_surr)
+    write = _at_least(cand.abs(), beta.abs(), alpha_surr)
     side = torch.where(beta.isnan(), beta, sign(cand, alpha_surr))  # +1, -1, or NaN where either input is
     return write, alpha * side
 
 
 def latch(write: Tensor, value: Tensor, h_prev: Tensor) -> Tensor:
     """One step of a latch, elementwise, with a gradient for a float ``write``."""
-    return _Latch.apply(write, value, h_prev)
+    return _latch(write, value, h_prev)
 
 
 def latch_scan(write: Tensor, value: Tensor, h0: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
@@ -168,12 +168,18 @@ class _AtLeast(Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
         x, y, ctx.alpha_surr = inputs
         ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         x, y = ctx.saved_tensors
         grad = grads[0] * derivative(x - y, ctx.alpha_surr)
         return grad, -grad, None
+
+    @staticmethod
+    def tangent(ctx: Any, *tangents: Any) -> Tensor:
+        x, y = ctx.saved_tensors
+        return (tangents[0] - tangents[1]) * derivative(x - y, ctx.alpha_surr)
 
 
 class _Latch(Function):
@@ -191,6 +197,7 @@ class _Latch(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -199,6 +206,12 @@ class _Latch(Function):
         grad_write = grad * (_written(write, value) - h_prev) if write.is_floating_point() else None
         return grad_write, torch.where(write != 0, grad, zero), torch.where(write != 0, zero, grad)
 
+    @staticmethod
+    def tangent(ctx: Any, *tangents: Any) -> Tensor:
+        (write, value, h_prev), (to_write, to_value, to_h) = ctx.saved_tensors, tangents
+        chosen = torch.where(write != 0, to_value, to_h)
+        return chosen if to_write is None else chosen + to_write * (_written(write, value) - h_prev)
+
 
 def _written(write: Tensor, value: Tensor) -> Tensor:
     return torch.where(write.isnan(), write, value) if write.is_floating_point() else value
@@ -206,7 +219,7 @@ def _written(write: Tensor, value: Tensor) -> Tensor:
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     """``x`` rounded to ``dtype``, in the dtype of the computation."""
-    return x if x.dtype == dtype == wide(dtype) else _Round.apply(_widen(x), dtype)
+    return x if x.dtype == dtype == wide(dtype) else _round(_widen(x), dtype)
 
 
 class _Round(Function):
@@ -225,3 +238,10 @@ class _Round(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return grads[0], None
+
+    @staticmethod
+    def tangent(ctx: Any, *tangents: Any) -> Tensor:
+        return tangents[0]
+
+
+_at_least, _latch, _round = map(with_tangents, (_AtLeast, _Latch, _Round))

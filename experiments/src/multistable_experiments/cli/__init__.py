@@ -9,6 +9,7 @@ from multistable_experiments.cli.data import pathfinder
 from multistable_experiments.cli.machines import machines
 from multistable_experiments.cli.options import default_folder
 from multistable_experiments.cli.paper import claims, figure, report, reproduce, sweep
+from multistable_experiments.cli.rl import rl
 from multistable_experiments.cli.train import train
 from multistable_experiments.errors import exit_on_error
 
@@ -97,5 +98,5 @@ def bench(
 
 data.command()(pathfinder)
 app.add_typer(data, name="data")
-for command in (train, machines, reproduce, sweep, figure, claims, report):
+for command in (train, machines, rl, reproduce, sweep, figure, claims, report):
     app.command()(command)

@@ -10,6 +10,9 @@ from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, defa
 from multistable_experiments.errors import exit_on_error
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from multistable_experiments.engines import Resources
     from multistable_experiments.paper.figures import PaperFigure
     from multistable_experiments.paper.store import Record
 
@@ -32,6 +35,18 @@ RECIPE_HELP = (
 )
 RecipeOption = Annotated[Recipe, typer.Option(help=RECIPE_HELP)]
 ScaleOption = Annotated[Scale, typer.Option(help="The scale whose results are used.")]
+OnOption = Annotated[
+    Literal["ray", "slurm"] | None, typer.Option(help="An engine that runs the tasks.", show_default="this process")
+]
+CpusOption = Annotated[int, typer.Option(min=1, help="Cores of each task.")]
+GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each task; on Ray also a fraction, such as 0.25.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help='Of a Ray cluster, "auto" for the one of this machine.', show_default="a Ray of its own"),
+]
+SlurmOption = Annotated[
+    list[str] | None, typer.Option(help="A parameter of Slurm, such as partition=gpu; several if needed.")
+]
 
 
 def current_records(results: Path | None, scale: Scale) -> list["Record"]:
@@ -62,14 +77,20 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of checkpoints and models.")] = Path("runs"),
     results: ResultsOption = None,
     device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "auto",
+    on: OnOption = None,
+    cpus: CpusOption = 1,
+    gpus: GpusOption = 0,
+    address: AddressOption = None,
+    slurm: SlurmOption = None,
 ) -> None:
     """Compute the paper's experiments: those that are missing, the most valuable first.
 
     Interrupt it at any time, or give it a budget: the same command resumes,
-    within a run too, and computes the same numbers.
+    within a run too, and computes the same numbers. With --on, each experiment
+    is a task of Ray or a job of Slurm; all machines must see --out and --results.
 
     Exit code: 0 when all results exist, 3 when the budget is spent,
-    1 when data are missing or a run cannot be computed.
+    1 when data are missing or a run cannot be computed, 2 for a bad value.
     """
     from multistable_experiments.paper.reproduce import parse_duration
     from multistable_experiments.paper.reproduce import reproduce as compute
@@ -79,37 +100,72 @@ def reproduce(
         seconds = parse_duration(budget) if budget else None
         folder = results or default_folder("results")
         recipes = (recipe,) if recipe else ("paper", "best")
-        summary = compute(figures or None, scale, recipes, seeds, seconds, out, folder, Options(device), say=typer.echo)
+        resources = resources_of(cpus, gpus, address, slurm)
+        summary = compute(
+            figures or None, scale, recipes, seeds, seconds, out, folder, Options(device), typer.echo, on, resources
+        )
     raise typer.Exit(summary.exit_code)
+
+
+def resources_of(cpus: int, gpus: float, address: str | None, slurm: list[str] | None) -> "Resources":
+    from multistable_experiments.engines import Resources
+
+    pairs = [text.partition("=") for text in slurm or []]
+    if any(not (name and sign and value) for name, sign, value in pairs):
+        raise ValueError(f"--slurm must be name=value, got {', '.join(map(repr, slurm or []))}")
+    return Resources(cpus, gpus, address, slurm=tuple((name, value) for name, _, value in pairs))
 
 
 def sweep(
     task: Annotated[Literal["mnist", "copy-first"], typer.Argument(help="The task.")],
-    cell: Annotated[str, typer.Argument(help="The layer: bmru, lru, hybrid, mingru, gru.")],
+    cells: Annotated[list[str], typer.Argument(help="The layers: bmru, lru, hybrid, mingru, gru.")],
     trials: Annotated[int, typer.Option(min=1, help="Trials in all, those of earlier calls included.")] = 16,
     budget: Annotated[str, typer.Option(help="Begin no trial after this time.", show_default="never")] = "",
     out: Annotated[Path, typer.Option(help="Folder for the runs of trials, which are removed.")] = Path("runs"),
     results: ResultsOption = None,
     device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "auto",
+    on: OnOption = None,
+    cpus: CpusOption = 1,
+    gpus: GpusOption = 0,
+    address: AddressOption = None,
+    slurm: SlurmOption = None,
 ) -> None:
-    """Search settings of a layer for a task, on validation data alone, for the recipe "best".
+    """Search settings of layers for a task, on validation data alone, for the recipe "best".
 
     All trials are stored in results/search. Interrupt it at any time:
-    the same command goes on. Needs Optuna, the extra "search" of the experiments.
+    the same command goes on. With --on, the search of each layer is a task of
+    Ray or a job of Slurm. Needs Optuna, the extra "search" of the experiments.
     """
     with exit_on_error():
+        import math
         import time
 
+        from multistable_experiments.engines import EngineError, run_all
         from multistable_experiments.paper.reproduce import parse_duration
-        from multistable_experiments.paper.search import search
+        from multistable_experiments.paper.search import Search, run_search, search
         from multistable_experiments.training.loop import Options
 
         if find_spec("optuna") is None:
             raise ImportError("optuna is missing: pip install './experiments[search]'")
-        deadline = time.perf_counter() + parse_duration(budget) if budget else None
-        folder = results or default_folder("results")
-        choice = search(task, cell, trials, folder, out, Options(device), deadline, typer.echo)
-    typer.echo(f"best so far: {choice}")
+        seconds = parse_duration(budget) if budget else math.inf
+        folder, options = (results or default_folder("results")).resolve(), Options(device, show_progress=False)
+        if on is None:
+            deadline = time.perf_counter() + seconds if budget else None
+            for cell in cells:
+                choice = search(task, cell, trials, folder, out, options, deadline, typer.echo)
+                typer.echo(f"best of {cell} so far: {choice}")
+            return
+        items = [Search(task, cell, trials, folder, out.resolve(), options, time.time() + seconds) for cell in cells]
+        resources = resources_of(cpus, gpus, address, slurm)
+        failed = False
+        for each, outcome in run_all(on, run_search, items, resources, out.resolve() / on):
+            if isinstance(outcome, EngineError):
+                typer.echo(f"{each.layer}: {outcome}", err=True)
+                failed = True
+                continue
+            lines, choice = outcome
+            typer.echo("\n".join([*lines, f"best of {each.layer} so far: {choice}"]))
+    raise typer.Exit(1 if failed else 0)
 
 
 def figure(
@@ -121,26 +177,36 @@ def figure(
         Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
     ] = None,
 ) -> None:
-    """Draw a figure of the paper as SVG and PNG.
+    """Draw a figure of the paper, or t-maze, as SVG and PNG.
 
     Figures of trained models show the results that exist, and name those that are missing.
     """
     with exit_on_error():
-        from multistable_experiments.files import whole_file
         from multistable_experiments.paper.figures import FIGURES
 
-        if name != "all" and name not in FIGURES:
-            raise typer.BadParameter(f"name must be 'all' or one of {', '.join(FIGURES)}, got {name!r}")
+        names = (*FIGURES, "t-maze")
+        if name != "all" and name not in names:
+            raise typer.BadParameter(f"name must be 'all' or one of {', '.join(names)}, got {name!r}")
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
-        for each in FIGURES if name == "all" else [name]:
+        for each in names if name == "all" else [name]:
+            if each == "t-maze":
+                from multistable_experiments.rl.figures import draw_t_maze
+
+                save_picture(draw_t_maze((results or default_folder("results")) / "rl"), out / each)
+                continue
             for own in recipes_of(FIGURES[each], recipe):
                 picture = FIGURES[each].draw(records, scale, own or "paper")
-                path = out / (f"{each}-{own}" if own else each)
-                for kind in ("svg", "png"):
-                    with whole_file(path.with_suffix(f".{kind}")) as part:
-                        picture.savefig(part, dpi=160, format=kind)
-                typer.echo(f"{path}.svg, .png")
+                save_picture(picture, out / (f"{each}-{own}" if own else each))
+
+
+def save_picture(picture: "Figure", path: Path) -> None:
+    from multistable_experiments.files import whole_file
+
+    for kind in ("svg", "png"):
+        with whole_file(path.with_suffix(f".{kind}")) as part:
+            picture.savefig(part, dpi=160, format=kind)
+    typer.echo(f"{path}.svg, .png")
 
 
 def recipes_of(figure: "PaperFigure", wanted: Recipe | None) -> list[Recipe | None]:

@@ -35,6 +35,7 @@ OUT_HELP = "Folder of results; each run gets its own folder in it."
 DECAY_HELP = "Weight decay as the paper words it, or sparing norms and eigenvalues."
 SOURCE_HELP = "pathfinder: generated, or the release of the Long Range Arena, unpacked in the data folder."
 RULE_HELP = "pathfinder: how images are split into training, validation and test: paper, lra or s4."
+TRACK_HELP = "Also send the metrics of each epoch to tensorboard, trackio or wandb, which must be installed."
 LONGER_SAMPLES = 64
 training_option = partial(typer.Option, rich_help_panel="Training")
 model_option = partial(typer.Option, rich_help_panel="Model")
@@ -80,6 +81,9 @@ def train(
         ),
     ] = None,
     graph: Annotated[bool, machine_option(help="On a GPU, replay the step as a CUDA graph.")] = True,
+    track: Annotated[
+        Literal["tensorboard", "trackio", "wandb"] | None, machine_option(help=TRACK_HELP, show_default="nowhere")
+    ] = None,
 ) -> None:
     """Train a model on a task, test it, and print a table.
 
@@ -108,7 +112,7 @@ def train(
         run = make_run(chosen, cells, dropout, decay=Decay(reading=decay), seed=seed, precision=precision)
         if lengths:
             streamed(run.task)  # raises now, not after a day of training
-        result = train_run(run, out, Options(device, graph, compiled))
+        result = train_run(run, out, Options(device, graph, compiled, track=track))
         if processes.first:
             folder = folder_of(run, out)
             tests = evaluate_lengths(folder, lengths, LONGER_SAMPLES, device=processes.device) if lengths else []

@@ -91,6 +91,16 @@ BEST: dict[tuple[str, str], Choice] = {
         everywhere=True,
         scale=1.0,
     ),
+    ("mnist", "hybrid"): Choice(
+        peak=0.0008833388448813079,
+        dropout=0.2,
+        decay=0.10373375608732952,
+        bmru_decay=4.355777522266476e-05,
+        r_min=0.9719681820424265,
+        r_max=0.9999989482318777,
+        everywhere=True,
+        scale=1.0,
+    ),
 }
 """Task and layer -> the choice of its search, ``results/search/<task>-<layer>.json``."""
 BEST |= dict.fromkeys(

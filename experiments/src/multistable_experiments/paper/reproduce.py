@@ -1,71 +1,27 @@
 """Compute the paper's experiments: the missing ones only, the most valuable first, within a time budget."""
 
-import gc
 import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from multistable.models import SequenceModel
 from multistable.ops.checks import check_sizes
-from multistable_experiments.files import DamagedFileError, check_writable, read_json, write_json
-from multistable_experiments.paper import store
-from multistable_experiments.paper.experiments import Experiment, TailAt, TestAt, plan
+from multistable_experiments.engines import Engine, Resources
+from multistable_experiments.files import check_writable
+from multistable_experiments.paper.compute import Summary, Sweep, free_memory, title
+from multistable_experiments.paper.experiments import Experiment, plan
 from multistable_experiments.paper.recipes import Recipe
+from multistable_experiments.paper.remote import compute_on
 from multistable_experiments.paper.settings import Scale
-from multistable_experiments.paper.store import Record
-from multistable_experiments.paper.stream_tests import measure
-from multistable_experiments.paper.tail_tests import measure_tails
-from multistable_experiments.tasks.mnist import DataError
-from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in
-from multistable_experiments.training.loop import BEST, LAST, NonFiniteLossError, Options, OutOfTimeError, train_run
-from multistable_experiments.training.memory import named_memory_errors
+from multistable_experiments.training.loop import Options, OutOfTimeError
 from multistable_experiments.training.processes import Processes
-from multistable_experiments.training.results import FILE as RESULT
-from multistable_experiments.training.results import folder_of
 
 __all__ = ["Summary", "parse_duration", "reproduce"]
 
 ENDING = 0.03
 """Nothing is started in this last share of the budget: starting takes seconds (data, kernels, CUDA graph)."""
-TESTS = "tests.json"
-
-
-class MissingDataError(RuntimeError):
-    """The data set of an experiment is missing or incomplete."""
-
-
-@dataclass
-class Summary:
-    """The outcome of a call."""
-
-    planned: int
-    done: int = 0
-    """Experiments that have a result now, failed runs included."""
-    failed: list[str] = field(default_factory=list)
-    """Runs whose loss became NaN; they are not tried again."""
-    skipped: dict[str, str] = field(default_factory=dict)
-    """What could not be computed, and why: missing data, too little memory, damaged files, or another process that was
-    still computing it in the end."""
-    out_of_time: bool = False
-
-    @property
-    def exit_code(self) -> int:
-        """0: complete. 3: out of time; the same call resumes. 1: something could not be computed."""
-        return 3 if self.out_of_time else 1 if self.skipped else 0
-
-    def __str__(self) -> str:
-        text = f"{self.done} of {self.planned} are there"
-        if self.out_of_time:
-            text += "; out of time, the same call resumes"
-        if self.skipped:
-            text += f"; not computed: {', '.join(self.skipped)}"
-        return text
 
 
 def reproduce(
@@ -78,6 +34,8 @@ def reproduce(
     results: Path | str = "results",
     options: Options | None = None,
     say: Callable[[str], None] = print,
+    on: Engine | None = None,
+    resources: Resources | None = None,
 ) -> Summary:
     """Compute what is missing in ``results`` of the experiments behind some figures (None: all), seeds 0, 1, ...
 
@@ -88,6 +46,8 @@ def reproduce(
     numbers. A test at another length is not interrupted: a budget that ends within one is exceeded by seconds. The
     result of a finished run goes to ``results`` (see ``store.py``); its checkpoints are removed, and its model stays in
     ``out``.
+
+    ``on`` an engine, each experiment is a task of its own, and all machines see ``out`` and ``results``.
     """
     clock = Clock(budget)
     if (count := Processes.join((options or Options()).device).count) > 1:
@@ -103,98 +63,33 @@ def reproduce(
     say(f"{summary.planned} experiments at scale {scale}: {summary.done} are there, {len(missing)} to compute")
     if missing:
         check_writable("results", Path(results) / f"{scale}.json")  # before the first run, not after it
+    if on is None:
+        compute_in_turn(sweep, missing, clock)
+    else:
+        compute_on(on, sweep, missing, clock.left, resources or Resources())
+    sweep.recheck_others()
+    say(str(summary))
+    return summary
+
+
+def compute_in_turn(sweep: Sweep, missing: Sequence[Experiment], clock: "Clock") -> None:
+    """Compute experiments one after the other in this process."""
+    summary = sweep.summary
     for number, experiment in enumerate(missing, start=1):
         if experiment.data in summary.skipped:
             continue
         summary.out_of_time = clock.ending
         if summary.out_of_time:
             break
-        name = f"{experiment.recipe}/{experiment.run.task.name}/{experiment.name}"
-        say(f"{number} of {len(missing)}: {name}{clock}")
+        sweep.say(f"{number} of {len(missing)}: {title(experiment)}{clock}")
         try:
             sweep.attempt(experiment)
         except OutOfTimeError as stop:
             summary.out_of_time = True
-            say(f"  {stop}")
+            sweep.say(f"  {stop}")
             break
         finally:
             free_memory()
-    sweep.recheck_others()
-    say(str(summary))
-    return summary
-
-
-@dataclass
-class Sweep:
-    """Compute experiments in turn. One that cannot be computed does not stop the others."""
-
-    scale: Scale
-    out: Path
-    results: Path
-    options: Options
-    say: Callable[[str], None]
-    summary: Summary
-    others: list[Experiment] = field(default_factory=list)
-    """Experiments that another process was computing."""
-
-    def attempt(self, experiment: Experiment) -> None:
-        """Compute an experiment and report the outcome."""
-        if self.is_done(experiment):
-            self.summary.done += 1
-            self.say("  another process has computed it")
-            return
-        if (known := self.stored(experiment)) is not None:
-            if known.id != experiment.run.id:
-                self.summary.skipped[experiment.name] = (
-                    f"the file of its name holds the result of another run, {known.id}"
-                )
-                self.say(f"  {self.summary.skipped[experiment.name]}, which is not overwritten")
-                return
-            self.say(f"  {why_again(experiment, known, self.out)}")
-        elif (same := self.same_run(experiment)) is not None:
-            path = store.write(
-                self.results, replace(same, configuration=experiment.configuration, recipe=experiment.recipe)
-            )
-            self.summary.done += 1
-            self.say(f"  the same run as by {same.recipe}; {path}")
-            return
-        try:
-            record, path = compute(experiment, self.scale, self.out, self.results, self.options)
-        except MissingDataError as error:
-            self.summary.skipped[experiment.data] = str(error)
-            self.say(f"  {error}")
-        except InUseError as error:
-            self.others.append(experiment)
-            self.say(f"  {error}")
-        except (CheckpointError, DamagedFileError, torch.OutOfMemoryError) as error:
-            self.summary.skipped[experiment.name] = str(error)
-            self.say(f"  cannot be computed: {error}")
-        else:
-            self.summary.done += 1
-            self.summary.failed += [record.name] if record.failure else []
-            self.say(f"  {described(record)}; {path}")
-
-    def stored(self, experiment: Experiment) -> Record | None:
-        """The stored result of this name, if any."""
-        path = store.path_of(self.results, self.scale, experiment.recipe, experiment.run.task.name, experiment.name)
-        return store.read(path) if path.is_file() else None
-
-    def same_run(self, experiment: Experiment) -> Record | None:
-        """A complete result of the same run by another recipe, if any."""
-        records = store.load(self.results, self.scale)
-        return next((record for record in records if record.has(experiment)), None)
-
-    def is_done(self, experiment: Experiment) -> bool:
-        record = self.stored(experiment)
-        return record is not None and record.has(experiment)
-
-    def recheck_others(self) -> None:
-        """Count what other processes have finished meanwhile."""
-        for experiment in self.others:
-            if self.is_done(experiment):
-                self.summary.done += 1
-            else:
-                self.summary.skipped[experiment.name] = "another process computes it"
 
 
 class Clock:
@@ -220,101 +115,6 @@ class Clock:
             return ""
         minutes, seconds = divmod(max(0, round(self.left)), 60)
         return f", {minutes}:{seconds:02} left"
-
-
-def why_again(experiment: Experiment, record: Record, out: Path) -> str:
-    """Why an experiment is computed although there is a result of its name."""
-    missing, folder = len(record.missing_tests(experiment)), folder_of(experiment.run, out)
-    what = f"{missing} of its {len(experiment.tests)} tests are missing or lack what is measured today"
-    what = what if missing else "its result has no metrics"
-    return what if (folder / RESULT).is_file() else f"{what}; {folder} has no trained model, so it is trained again"
-
-
-def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, options: Options) -> tuple[Record, Path]:
-    """Train, test and store an experiment, or resume it. Return the record and its file."""
-    folder, failure = folder_of(experiment.run, out), None
-    with named_memory_errors(f"the data of {experiment.name}"):
-        check_data(experiment)
-    try:
-        result = train_run(experiment.run, out, options)
-    except NonFiniteLossError as error:
-        result, failure = error.result, str(error)
-    with alone_in(folder):
-        with named_memory_errors(f"the tests of {experiment.name}"):
-            tests = run_tests(experiment, folder, options) if failure is None else []
-        record = store.summarise(experiment, scale, result, tests, failure)
-        path = store.write(results, record)
-        for name in (LAST, BEST):
-            (folder / name).unlink(missing_ok=True)
-    return record, path
-
-
-def check_data(experiment: Experiment) -> None:
-    """Load the data before training, so that no other error is taken for missing data. They are cached."""
-    try:
-        experiment.run.task.samples("valid", experiment.run.seed)
-    except (DataError, OSError, ValueError) as error:
-        raise MissingDataError(f"no data for {experiment.data}: {error}") from error
-
-
-def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[dict[str, Any]]:
-    """Run the tests at other lengths and noises that the run's folder does not have yet.
-
-    Raise ``OutOfTimeError`` after a test that ends past the deadline. 6,000 sequences of 100,000 timesteps take 6 s on
-    an H200.
-    """
-    if not experiment.tests:
-        return []
-    path = folder / TESTS
-    try:
-        tests = read_json(path)["tests"] if path.exists() else []
-    except DamagedFileError as error:
-        raise CheckpointError(f"{error}; remove it to run its tests again") from error
-    missing = store.missing_tests(experiment, tests)
-    device = Processes.join(options.device).device
-    try:
-        model = SequenceModel.from_pretrained(folder / "model", device=device)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{error}; remove {folder} to compute the run anew") from error
-    for group in groups(missing):
-        if isinstance(group[0], TailAt):
-            found = measure_tails(experiment.run, model, [test for test in group if isinstance(test, TailAt)], device)
-        else:
-            found = [measure(experiment.run, model, test, device) for test in group if isinstance(test, TestAt)]
-        tests = [*(t for t in tests if not any(same_test(t, new) for new in found)), *found]
-        write_json(path, {"tests": tests})
-        left = len(store.missing_tests(experiment, tests))
-        if left and options.deadline is not None and time.perf_counter() >= options.deadline:
-            raise OutOfTimeError(f"no time left for {left} of {len(experiment.tests)} tests at other lengths")
-    return tests
-
-
-def groups(tests: Sequence[TestAt | TailAt]) -> list[list[TestAt | TailAt]]:
-    """The tests that are run together: those of one kind of tail, which share their streams; others alone."""
-    found: dict[object, list[TestAt | TailAt]] = {}
-    for test in tests:
-        found.setdefault((test.tail, test.held) if isinstance(test, TailAt) else test, []).append(test)
-    return list(found.values())
-
-
-def same_test(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    names = ("length", "noise", "samples", "tail", "pixels", "held")
-    return all(first.get(name) == second.get(name) for name in names)
-
-
-def free_memory() -> None:
-    """Return the GPU memory of one run before the next run of this process."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def described(record: Record) -> str:
-    if record.failure is not None:
-        return record.failure
-    metric = f"test_{record.run.task.metric}"
-    scores = ", ".join(f"{which} {values[metric]:.4g}" for which, values in record.metrics.items())
-    return f"{metric.replace('_', ' ')}: {scores}; {record.seconds:.0f} s"
 
 
 def parse_duration(text: str) -> float:

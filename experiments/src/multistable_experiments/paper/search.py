@@ -12,7 +12,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from multistable_experiments.training.loop import NonFiniteLossError, Options, t
 from multistable_experiments.training.results import folder_of
 from multistable_experiments.training.run import Run
 
-__all__ = ["EPOCHS", "TRIALS", "base_run", "best_choice", "path_of", "search"]
+__all__ = ["EPOCHS", "TRIALS", "Search", "base_run", "best_choice", "path_of", "run_search", "search"]
 
 TRIALS = 16
 EPOCHS = {"mnist": 8, "copy-first": 20}
@@ -103,6 +103,31 @@ def search(
         write_search(path, task, layer, done, larger)
         say(f"{task} {layer}, trial {number + 1} of {trials}: {done[-1]['score']:.4f} {done[-1]['choice']}")
     return best_choice(path) if done else None
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search of one layer for a worker of an engine, with folders that all machines see."""
+
+    task: str
+    layer: str
+    trials: int
+    results: Path
+    out: Path
+    options: Options
+    until: float
+    """When no trial is begun any more, by ``time.time()``."""
+
+
+def run_search(each: Search) -> tuple[list[str], Choice | None]:
+    """Run or continue a search in a worker: what there is to say, and the best choice."""
+    lines: list[str] = []
+    left = each.until - time.time()
+    deadline = None if left == math.inf else time.perf_counter() + left
+    choice = search(
+        each.task, each.layer, each.trials, each.results, each.out, each.options, deadline, say=lines.append
+    )
+    return lines, choice
 
 
 def run_trial(study: Any, run: Run, out: Path | str, options: Options) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def make_run(preset: Preset, cells: tuple[str, ...], dropout: float = 0.0, **cha
     The warm-up is a tenth of the epochs, as in the paper (10 of 100).
     """
     task = preset.task
-    position = PositionConfig(dim=preset.position_dim, T=task.length) if preset.position_dim else None
+    position = PositionConfig(dim=preset.position_dim, T=task.length, held=False) if preset.position_dim else None
     model = ModelConfig(
         cells=cells,
         d_input=task.d_input,

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from multistable_experiments.files import UNREADABLE, check_types, read_json, write_json
+from multistable_experiments.files import UNREADABLE, DamagedFileError, check_types, read_json, write_json
 from multistable_experiments.paper.experiments import Experiment, TailAt, TestAt, plan
 from multistable_experiments.paper.recipes import RECIPES, Recipe
 from multistable_experiments.paper.settings import Scale
@@ -157,9 +157,9 @@ def read(path: Path) -> Record:
         record = Record(run=run, **values)
         check_record(record)
     except UNREADABLE as error:
-        raise ValueError(f"{path} is not a result: {error}; {remove}") from error
+        raise DamagedFileError(f"{path} is not a result: {error}; {remove}") from error
     if id != run.id:
-        raise ValueError(f"{path} is from a version with other settings: its id is {id}, now {run.id}; {remove}")
+        raise DamagedFileError(f"{path} is from a version with other settings: its id is {id}, now {run.id}; {remove}")
     return record
 
 
@@ -185,7 +185,7 @@ def load(results: Path | str, scale: Scale = "full", recipes: Iterable[Recipe] =
     for path, record in records.items():
         own = path_of(results, record.scale, record.recipe, record.run.task.name, record.name)
         if path != own:
-            raise ValueError(f"{path} holds the result of {own}: rename it or remove it")
+            raise DamagedFileError(f"{path} holds the result of {own}: rename it or remove it")
     return list(records.values())
 
 

@@ -21,4 +21,5 @@ __all__ = [
 ]
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (HoldBit, CopyFirst, MNIST, Pathfinder)}
-"""The tasks by the name that the command line and the result files use."""
+"""The tasks by the name that the command line and the result files use. Add your own before you train or load it:
+``TASKS[MyTask.name] = MyTask``."""

@@ -1,5 +1,7 @@
 """Checkpoints: named tensors and a JSON text in one safetensors file, written whole or not at all, with a checksum."""
 
+import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +11,9 @@ from torch import Tensor
 
 from multistable.models.tensors import load_tensors
 from multistable.models.tensors import save_tensors as save
-from multistable_experiments.files import DamagedFileError, locked
+from multistable_experiments.files import DamagedFileError, locked, read_json, write_json
 
-__all__ = ["CheckpointError", "InUseError", "alone_in", "hint_on_damage", "load", "restore", "save"]
+__all__ = ["Attempt", "CheckpointError", "InUseError", "alone_in", "hint_on_damage", "load", "restore", "save"]
 
 
 class CheckpointError(RuntimeError):
@@ -22,13 +24,39 @@ class InUseError(CheckpointError):
     """Another process computes the run."""
 
 
+class Attempt:
+    """The right to write in a run's folder. The newest attempt has it.
+
+    A lock is lost without a word when a machine is cut off from a shared folder. The number in ``attempt.json`` is not:
+    a process that finds a greater one there than its own has a successor, and stops.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "attempt.json"
+        self.number = self.newest() + 1
+        write_json(self.path, {"attempt": self.number, "machine": platform.node(), "process": os.getpid()})
+
+    def newest(self) -> int:
+        try:
+            return int(read_json(self.path)["attempt"])
+        except FileNotFoundError:
+            return 0
+        except (DamagedFileError, LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{error}; remove {self.path}") from error
+
+    def check(self) -> None:
+        """Raise if another attempt has begun since."""
+        if self.newest() != self.number:
+            raise InUseError(f"{self.path.parent} is in use: another process has taken over this run")
+
+
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[Attempt]:
     """Lock the folder of a run; raise if another process holds it, because both would write the same files."""
     with locked(folder) as alone:
         if not alone:
             raise InUseError(f"{folder} is in use: another process computes this run")
-        yield
+        yield Attempt(folder)
 
 
 @contextmanager

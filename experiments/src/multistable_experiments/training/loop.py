@@ -27,6 +27,7 @@ from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.run import Run
 from multistable_experiments.training.step import Stepper, autocast
 from multistable_experiments.training.terminal import defer_interrupts, print_epoch, progress
+from multistable_experiments.training.track import Tracker, tracking
 
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
@@ -69,6 +70,8 @@ class Options:
     """Called with the line of metrics of each epoch, in the first process. What it raises ends the training."""
     test: bool = True
     """Whether the trained model is tested; a search must not see the test set."""
+    track: Tracker | None = None
+    """Also send the metrics of each epoch there: tensorboard, trackio or wandb."""
 
 
 def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
@@ -99,19 +102,21 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
         raise ValueError(f"options.deadline must be None for several processes, got it with {processes.count}")
     if processes.first:
         folder.mkdir(parents=True, exist_ok=True)
-    with checkpoint.alone_in(folder) if processes.first else nullcontext():
+    with checkpoint.alone_in(folder) if processes.first else nullcontext() as attempt:
         if processes.first:
             results.write_run(folder, run)
         with processes.naming_the_lost(), named_memory_errors(f"the run {folder.name}"):
             processes.wait()
-            return Training(run, folder, options, processes).finish()
+            return Training(run, folder, options, processes, attempt).finish()
 
 
 class Training:
     """A run in progress: model, optimiser, data, position, history. :meth:`finish` does it all."""
 
-    def __init__(self, run: Run, folder: Path, options: Options, processes: Processes) -> None:
-        self.run, self.folder, self.options, self.processes = run, folder, options, processes
+    def __init__(
+        self, run: Run, folder: Path, options: Options, processes: Processes, attempt: checkpoint.Attempt | None = None
+    ) -> None:
+        self.run, self.folder, self.options, self.processes, self.attempt = run, folder, options, processes, attempt
         device = processes.device
         torch.manual_seed(derive(run.seed, "weights"))
         self.model = build_model(run.model).to(device)
@@ -163,7 +168,12 @@ class Training:
         total = self.run.epochs * self.steps_per_epoch
         shown = self.options.show_progress and self.processes.first
         alone = self.processes.count == 1  # the others would wait for a process that stops between steps
-        with progress(total, self.run.epochs, shown) as self.show, defer_interrupts(alone) as self.interrupted:
+        tracker = self.options.track if self.processes.first else None
+        with (
+            progress(total, self.run.epochs, shown) as self.show,
+            tracking(tracker, self.run, self.folder) as self.track,
+            defer_interrupts(alone) as self.interrupted,
+        ):
             while self.epoch < self.run.epochs:
                 self.train_epoch()
                 self.end_epoch()
@@ -229,12 +239,14 @@ class Training:
             self.best = {"epoch": self.epoch, "score": valid.score}
             checkpoint.restore(self.best_weights, self.model.state_dict(), "of this epoch")
         if self.processes.first:
+            self.check_attempt()
             path = self.folder / METRICS
             with file_named(path), path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         self.save_if_due()
         if self.processes.first and self.options.show_progress:
             print_epoch(record, self.run.epochs, metric)
+        self.track(record)
         if self.processes.first and self.options.after_epoch is not None:
             self.options.after_epoch(record)
 
@@ -288,6 +300,7 @@ class Training:
             checkpoint.restore(self.model.state_dict(), self.best_weights, "of the best epoch")
             metrics["best"] = self.test_weights(samples, self.best["epoch"])
         if self.processes.first:
+            self.check_attempt()
             self.model.save_pretrained(self.folder / "model")
             results.write(self.folder, self.run, self.result(metrics))
         self.processes.wait()
@@ -331,6 +344,11 @@ class Training:
     def seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.started
 
+    def check_attempt(self) -> None:
+        """Raise if another process has taken over, before anything is written."""
+        if self.attempt is not None:
+            self.attempt.check()
+
     def save_if_due(self) -> None:
         if time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds:
             self.save()
@@ -342,6 +360,7 @@ class Training:
         """
         if not self.processes.first or int(self.stepper.bad_step) >= 0:
             return
+        self.check_attempt()
         described = {"run": self.run.to_dict(), "best": self.best}
         if self.best != self.saved_best:
             checkpoint.save(self.folder / BEST, self.best_weights, described)

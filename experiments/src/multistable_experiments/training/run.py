@@ -135,7 +135,8 @@ class Run:
         task = dict(values["task"])
         name = task.pop("name")
         if name not in TASKS:
-            raise ValueError(f"task.name must be one of {', '.join(map(repr, TASKS))}, got {name!r}")
+            known, hint = ", ".join(map(repr, TASKS)), "add a task of your own to multistable_experiments.tasks.TASKS"
+            raise ValueError(f"task.name must be one of {known}, got {name!r}; {hint}")
         model = LATER.get(ModelConfig, {}) | values["model"]
         for part, kind in (("position", PositionConfig), ("lru", LRUConfig)):
             if model.get(part) is not None:

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
@@ -13,8 +14,8 @@ __all__ = ["defer_interrupts", "print_epoch", "progress"]
 
 @contextmanager
 def progress(steps: int, epochs: int, wanted: bool = True) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield ``update(done, epoch, text)``, which shows a bar if it is wanted and standard error is a terminal."""
-    if not (wanted and sys.stderr.isatty()):
+    """Yield ``update(done, epoch, text)``, which shows a bar if it is wanted and possible."""
+    if not (wanted and can_show_bar()):
         yield lambda done, epoch, text: None
         return
     from rich import progress as rich
@@ -33,9 +34,16 @@ def progress(steps: int, epochs: int, wanted: bool = True) -> Iterator[Callable[
         yield lambda done, epoch, text: bars.update(bar, completed=done, epoch=f"{epoch}/{epochs}", text=text)
 
 
+def can_show_bar() -> bool:
+    """Whether standard error is a terminal, or this is a notebook with ipywidgets, which rich needs there."""
+    from rich.console import Console
+
+    return sys.stderr.isatty() or (Console().is_jupyter and find_spec("ipywidgets") is not None)
+
+
 def print_epoch(record: dict[str, Any], epochs: int, metric: str) -> None:
     """Print a line of metrics where no bar is shown: in a log file, or in a pipe."""
-    if sys.stderr.isatty():
+    if can_show_bar():
         return
     scores = "  ".join(f"{part} {record[f'{part}_{metric}']:.4f}" for part in ("train", "valid"))
     words = f"epoch {record['epoch']}/{epochs}  loss {record['train_loss']:.4f}  {metric}: {scores}"

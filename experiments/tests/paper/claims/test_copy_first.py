@@ -72,6 +72,14 @@ def test_error_with_restored_values_is_compared_with_the_loss(all_records):
     assert "of 400 stored values 0.1 are overwritten at T = 100, 1e+02 at T = 100,000" in finding.note
 
 
+def test_of_every_seed_most_of_the_loss_must_go(all_records):
+    """With the fourth seed 82 % goes; 95 % of the mean loss would still confirm the claim."""
+    [other] = (r for r in records([3], restored=0.019) if r.configuration == "bmru-T100")
+    finding = TRAINED["longer-bmru-overwrites"].measure([other if r.name == other.name else r for r in all_records])
+    assert finding.verdict == "not held"
+    assert finding.measured.endswith("96% of the loss, 82% to 99% by seed")
+
+
 def test_a_bmru_that_loses_nothing_confirms_the_claim_on_overwrites():
     finding = TRAINED["longer-bmru-overwrites"].measure(records(**changed_stream("bmru", 100_000, 1.0, 0.001)))
     assert finding.verdict == "held"

@@ -84,3 +84,9 @@ NEARLY = {
 @pytest.mark.parametrize("id", NEARLY)
 def test_a_threshold_is_missed_by_a_tenth_of_a_point(id):
     assert TRAINED[id].measure(records(figures=["pathfinder"], grid=NEARLY[id])).verdict == "not held"
+
+
+def test_a_width_that_is_worse_counts_like_one_that_is_better():
+    one_is_worse = records(figures=["pathfinder"], grid=lambda blocks, width: 60 - 3 * (width == 128))
+    finding = TRAINED["pathfinder-width-over-depth"].measure(one_is_worse)
+    assert (finding.verdict, finding.measured) == ("held", "widths span 3.0 points, depths 0.0")

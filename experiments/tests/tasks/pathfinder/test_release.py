@@ -33,8 +33,8 @@ def test_read_returns_images_and_labels_in_order(level):
 def test_batches_are_ordered_by_number(level):
     """10 comes after 2."""
     expected = read(release_folder(), "easy")[0]
-    metadata = level / "metadata" / "2.npy"
-    metadata.rename(metadata.with_name("10.npy"))
+    for batch, number in ((2, 10), (1, 2)):
+        (level / "metadata" / f"{batch}.npy").rename(level / "metadata" / f"{number}.npy")
     assert np.array_equal(read(release_folder(), "easy")[0], expected)
 
 
@@ -68,6 +68,24 @@ DAMAGE = {
 }
 
 
+def test_only_the_parser_of_png_is_started(level, monkeypatch):
+    """That of PostScript would start Ghostscript; what comes from anybody must not reach it."""
+    Image.init()
+    started = []
+    for name, (parse, accepts) in list(Image.OPEN.items()):
+
+        def record(*args, name=name, parse=parse):
+            started.append(name)
+            return parse(*args)
+
+        monkeypatch.setitem(Image.OPEN, name, (record, accepts))
+    Image.new("L", (32, 32)).save(level / "imgs/1/sample_4.png", "EPS")
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        read(release_folder(), "easy")
+    assert set(started) == {"PNG"}
+
+
+@pytest.mark.usefixtures("ten_seconds")
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_raises(level, kind):
     name, harm = DAMAGE[kind]

@@ -186,7 +186,7 @@ def tails(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
     results = Results(records, list(planned.values()))
     figure, axes = panels(1, 3, 3.6, 3.2, sharey=True)
     for axis, (tail, title) in zip(axes[0], TAIL_TITLES.items(), strict=True):
-        ends = []
+        ends: dict[str, tuple[float, str, str]] = {}
         for cell, name in NAMES.items():
             lines: dict[Tail, Any] = {"black": DASHED, tail: "-"}
             for trained_with, style in lines.items():
@@ -202,13 +202,13 @@ def tails(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
                     for pixels in tests
                 }
                 end = curve(axis, line, COLOURS[name], style)
-                if end is not None and style == "-":
-                    ends.append((end, name, COLOURS[name]))
+                if end is not None:  # the solid line comes last
+                    ends[name] = end, name, COLOURS[name]
         pixels = [pixels for pixels, _ in TAILS[scale]]
         axis.axhline(10, color=GREY, lw=1, ls=DOTTED, zorder=0)
         axis.set(xscale="log", xlim=(pixels[0] / 1.5, pixels[-1] * 1.5), ylim=(0, 103))
         label(axis, title, "pixels after the image", "test accuracy, %" if axis is axes[0, 0] else "")
-        finish(axis, ends)
+        finish(axis, list(ends.values()))
     results.note(figure)
     return figure
 

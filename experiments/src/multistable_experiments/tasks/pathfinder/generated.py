@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multistable_experiments.files import whole_file
+from multistable_experiments.files import DamagedFileError, whole_file
 from multistable_experiments.tasks.folder import data_folder
 from multistable_experiments.tasks.pathfinder.settings import SIZE, settings
 
@@ -82,7 +82,7 @@ def read(path: Path) -> Generated:
             check(found)
             return found
         except Exception as error:  # numpy and zipfile raise many kinds for the ways in which a file can be broken
-            raise ValueError(
+            raise DamagedFileError(
                 f"{path} is damaged or not a Pathfinder file: {error}; remove it and run `multistable data pathfinder`"
             ) from error
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from multistable_experiments.files import DamagedFileError
 from multistable_experiments.tasks.folder import data_folder
 from multistable_experiments.tasks.pathfinder.settings import SIZE, settings
 
@@ -48,10 +49,12 @@ def _read_metadata(root: Path, path: Path) -> list[tuple[Path, int]]:
         rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
         entries = [(Path(r[0], r[1]), ("0", "1").index(r[3])) for r in rows]
     except (ValueError, IndexError) as error:
-        raise ValueError(f"{path} must be text with folder, file, number and label (0 or 1) in each line") from error
+        raise DamagedFileError(
+            f"{path} must be text with folder, file, number and label (0 or 1) in each line"
+        ) from error
     for name, _ in entries:
         if name.is_absolute() or ".." in name.parts:
-            raise ValueError(f"{path} must name files below its folder, got {name}")
+            raise DamagedFileError(f"{path} must name files below its folder, got {name}")
     return [(root / name, label) for name, label in entries if f"{root.name}/{name.as_posix()}" != EMPTY]
 
 
@@ -68,4 +71,4 @@ def _read_image(path: Path) -> NDArray[np.uint8]:
         with Image.open(path, formats=["PNG"]) as image:
             return np.asarray(image.convert("L"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}") from error
+        raise DamagedFileError(f"{path} cannot be read as an image: {error}") from error

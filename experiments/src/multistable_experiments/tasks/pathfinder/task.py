@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.checks import check_sizes
+from multistable_experiments.files import DamagedFileError
 from multistable_experiments.tasks.base import Classification, Pooling, Samples, Split
 from multistable_experiments.tasks.pathfinder.settings import SIZE, settings
 
@@ -136,10 +137,10 @@ def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
             raise FileNotFoundError(f"{path} does not exist: write it with `{command}`")
         level, _, labels, images = generated.read(path)
         if level != task.level:
-            raise ValueError(f"{path} must hold {task.level} images, got {level} ones")
+            raise DamagedFileError(f"{path} must hold {task.level} images, got {level} ones")
     count = task.images + task.more_images
     if len(images) < count:
-        raise ValueError(f"{path} holds {len(images)} images of the level {task.level}, expected {count}")
+        raise DamagedFileError(f"{path} holds {len(images)} images of the level {task.level}, expected {count}")
     return torch.from_numpy(images[:count]).flatten(1), torch.from_numpy(labels[:count])
 
 

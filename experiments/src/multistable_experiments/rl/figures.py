@@ -1,0 +1,64 @@
+"""The figure of success by length of the corridor, drawn from the results of ``multistable rl t-maze``."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from multistable_experiments.page.pictures import COLOURS, label_ends
+from multistable_experiments.paper.figures.style import GREY, label, panels
+from multistable_experiments.rl.results import load, walks_of
+
+__all__ = ["NAMES", "draw_t_maze", "successes"]
+
+NAMES = {
+    "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU", "mingru": "minGRU", "gru": "GRU", "lstm": "LSTM", "none": "none",
+}  # fmt: skip
+MORE_COLOURS = {"LSTM": "#56b4e9", "none": GREY}
+
+
+def draw_t_maze(folder: Path) -> Figure:
+    """Success in T-mazes by the length of the corridor; all agents were trained in corridors of 1 to 30 steps.
+
+    Means over the seeds; bars span the least to the greatest. Left: the corridor looks the same at every step. Right:
+    two of its three numbers are noise.
+    """
+    results = load(folder)
+    figure, axes = panels(1, 2, width=4.2, height=2.8, sharey=True)
+    for axis, noise, title in zip(axes.flat, (False, True), ("without noise", "with noise"), strict=True):
+        label(axis, title, "steps to the junction", "" if noise else "right turns")
+        draw_panel(axis, successes(results, noise))
+    if not results:
+        figure.supxlabel("no results yet: multistable rl t-maze", fontsize=8)
+    return figure
+
+
+def draw_panel(axis: Axes, found: dict[str, dict[int, list[float]]]) -> None:
+    axis.set(xscale="log", ylim=(0, 1.05))
+    axis.axhline(0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+    axis.axvspan(10, 30, color=GREY, alpha=0.15, linewidth=0)  # up to 30 in training
+    ends = []
+    for place, (cell, by_length) in enumerate(found.items()):
+        name, lengths = NAMES[cell], sorted(by_length)
+        colour = {**COLOURS, **MORE_COLOURS}[name]
+        means = [statistics.fmean(by_length[T]) for T in lengths]
+        spread = [[m - min(by_length[T]) for m, T in zip(means, lengths, strict=True)],
+                  [max(by_length[T]) - m for m, T in zip(means, lengths, strict=True)]]  # fmt: skip
+        shifted = [T * 1.06 ** (place - 3) for T in lengths]  # so that bars do not cover each other
+        axis.errorbar(shifted, means, spread, color=colour, marker="o", markersize=3.5, linewidth=1.4, elinewidth=0.8)
+        ends.append((means[-1], name, colour))
+    label_ends(axis, ends)
+
+
+def successes(results: Sequence[dict[str, Any]], noise: bool) -> dict[str, dict[int, list[float]]]:
+    """The share of right turns at each length, one for each seed, of the runs that were tested at all lengths."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for cell in NAMES:
+        runs = [r for r in results if (r["run"]["cell"], r["run"]["noise"]) == (cell, noise) and len(r["walks"]) > 1]
+        for run in runs:
+            for each in walks_of(run):
+                found.setdefault(cell, {}).setdefault(each.length, []).append(each.success)
+    return found

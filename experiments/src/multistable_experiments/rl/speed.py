@@ -1,0 +1,89 @@
+"""How many updates a learner makes per second: PPO's loss on one rollout, backward, and a step of Adam.
+
+Layers of this library get the marks of episodes inside the rollout (``reset``). ``nn.GRU`` and ``nn.LSTM`` get none,
+as if the rollout were one episode: with them they would have to loop or to cut the rollout, and be slower.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from torch import Tensor, nn
+
+from multistable import BMRU, LRU, MinGRU, Stack
+from multistable_experiments.bench.measure import take_turns
+from multistable_experiments.bench.report import Row
+from multistable_experiments.rl.agent import Agent
+from multistable_experiments.rl.ppo import Learner, Rollout, Settings
+
+__all__ = ["rows"]
+
+B, N, D, ACTIONS = 8, 128, 32, 8
+LENGTHS = (128, 1_024, 8_192)
+GOALS = {"cpu": 5.0, "cuda": 10.0}  # BMRU over nn.GRU at 1,024 steps
+MEMORIES: dict[str, Callable[[], nn.Module]] = {
+    "BMRU": partial(BMRU, D, N, batch_first=True),
+    "LRU": partial(LRU, D, N, batch_first=True),
+    "MinGRU": partial(MinGRU, D, N, batch_first=True),
+    "Stack, 1 block of BMRU": partial(Stack, "bmru", D, N, batch_first=True),
+    "Stack, 1 block of hybrid": partial(Stack, "hybrid", D, N, batch_first=True),
+    "Stack, 2 blocks of hybrid": partial(Stack, "hybrid", D, N, 2, batch_first=True),
+}
+
+
+class WithoutMarks(nn.Module):
+    """torch's own module in an agent; it starts from zero and knows no episodes."""
+
+    def __init__(self, rnn: nn.RNNBase) -> None:
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(self, x: Tensor, state: Tensor, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.rnn(x)[0], state
+
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        return like.new_zeros(1, *shape, 1)
+
+
+class NoEnvs(VectorEnv):
+    """What a learner reads of its environments when it does not play."""
+
+    def __init__(self) -> None:
+        self.single_action_space = spaces.Discrete(ACTIONS)
+
+    def reset(self, **options: object) -> tuple[Tensor, dict[str, object]]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return torch.zeros(B, D), {}
+
+
+def rows(device: str = "cpu", repeats: int = 5) -> Iterator[Row]:
+    """Milliseconds per update, all memories in turns in this process."""
+    for T in LENGTHS:
+        rivals = {"nn.GRU": nn.GRU(D, N, batch_first=True), "nn.LSTM": nn.LSTM(D, N, batch_first=True)}
+        memories = [build() for build in MEMORIES.values()] + [WithoutMarks(rnn) for rnn in rivals.values()]
+        calls = [build_update(memory, T, device) for memory in memories]
+        *ours, gru, lstm = take_turns(calls, repeats if LENGTHS[-1] > T else min(repeats, 3))
+        for name, ms in zip(MEMORIES, ours, strict=True):
+            goal = GOALS[device] if (name, T) == ("BMRU", 1_024) else None
+            yield Row(f"learner, {name}", (B, T, N), "float32", ms, "nn.GRU", gru, kind="gain", goal=goal)
+            yield Row(f"learner, {name}", (B, T, N), "float32", ms, "nn.LSTM", lstm, kind="gain")
+
+
+def build_update(memory: nn.Module, T: int, device: str) -> Callable[[], None]:
+    """One update on a random rollout of T steps, in which an episode begins at every fiftieth step on average."""
+    agent = Agent("none", D, ACTIONS, N)
+    agent.memory = memory  # pyright: ignore[reportAttributeAccessIssue]
+    agent.to(device)
+    learner = Learner(agent, NoEnvs(), Settings(envs=B, steps=T, epochs=1, batches=1), seed=0)
+    x, action = torch.randn(B, T, D, device=device), torch.randint(ACTIONS, (B, T), device=device)
+    reset, numbers = torch.rand(B, T, device=device) < 0.02, torch.randn(3, B, T, device=device)
+    state = agent.memory.initial_state((B,), x[:, 0])
+    rollout = Rollout(x, reset, state, action, *numbers.unbind(0))
+
+    def update() -> None:
+        learner.update(rollout)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return update

@@ -1,0 +1,32 @@
+"""The figure of success by length shows each cell, and says when there is nothing to show."""
+
+from drawings import texts
+from multistable_experiments.files import write_json
+from multistable_experiments.rl.figures import draw_t_maze, successes
+from multistable_experiments.rl.results import load
+
+
+def save(folder, cell: str, noise: bool, seed: int, rights: list[int], rate: float = 1e-3) -> None:
+    walks = [{"length": 10**i, "right": r, "wrong": 10 - r, "strayed": 0} for i, r in enumerate(rights, 1)]
+    run = {"cell": cell, "noise": noise, "seed": seed, "rate": rate}
+    write_json(folder / f"tmaze-{cell}-{noise}-{rate:g}-seed{seed}.json", {"run": run, "walks": walks})
+
+
+def test_means_of_seeds_by_length(tmp_path):
+    save(tmp_path, "bmru", True, 0, [10, 10])
+    save(tmp_path, "gru", True, 0, [10, 5])
+    save(tmp_path, "gru", True, 1, [8, 4])
+    save(tmp_path, "gru", True, 0, [1], rate=1.0)  # of the search: not tested far away
+    save(tmp_path, "lru", False, 0, [5, 5])
+    assert successes(load(tmp_path), noise=True) == {
+        "bmru": {10: [1.0], 100: [1.0]},
+        "gru": {10: [1.0, 0.8], 100: [0.5, 0.4]},
+    }
+    words = texts(draw_t_maze(tmp_path))
+    assert "BMRU" in words
+    assert "GRU" in words
+    assert "LSTM" not in words
+
+
+def test_without_results(tmp_path):
+    assert "no results yet: multistable rl t-maze" in texts(draw_t_maze(tmp_path))

@@ -1,0 +1,119 @@
+"""Gradients piece by piece are those of the whole sequence, in memory that does not grow with its length."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from multistable import BMRU, LRU, ModelConfig, PositionConfig, Stack, build_model
+from multistable.streamed import streamed
+from tolerances import assert_close
+
+SIZES = {
+    "d_input": 3,
+    "d_output": 2,
+    "d_model": 8,
+    "d_state": 8,
+}
+MAKE = {
+    "bmru": lambda: BMRU(3, 6, 2, batch_first=True),
+    "branch": lambda: BMRU(3, 6, batch_first=True, start="branch"),
+    "lru": lambda: LRU(3, 6, batch_first=True),
+    "stack": lambda: Stack("hybrid", 3, 6, 2, batch_first=True),
+    "model": lambda: build_model(
+        ModelConfig(("hybrid",), pooling="none", position=PositionConfig(T=40), **SIZES)
+    ).eval(),
+}
+CUTS = [0, 7, 8, 8, 40]  # one piece is empty
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_gradients_are_those_of_the_whole_sequence(name):
+    torch.manual_seed(0)
+    alone, module = MAKE[name]().double(), MAKE[name]().double()
+    module.load_state_dict(alone.state_dict())
+    x = torch.randn(2, 40, 3, dtype=torch.float64)
+    expected, state = alone(x)
+    weights = torch.randn_like(expected)
+    (expected * weights).sum().backward()
+    piece = lambda i: x[:, CUTS[i] : CUTS[i + 1]]  # noqa: E731
+    loss = lambda y, i: (y * weights[:, CUTS[i] : CUTS[i + 1]]).sum()  # noqa: E731
+    step = streamed(module, piece, len(CUTS) - 1, loss)
+    assert_close(step.loss, (expected * weights).sum().detach())
+    for a, b in zip(torch.utils._pytree.tree_leaves(step.state), torch.utils._pytree.tree_leaves(state), strict=True):
+        assert torch.allclose(a, b)
+    for (key, a), b in zip(module.named_parameters(), alone.parameters(), strict=True):
+        assert_close(a.grad, b.grad, key)
+
+
+def test_gradients_of_the_initial_state_and_of_the_input():
+    torch.manual_seed(0)
+    rnn, embedding = BMRU(3, 6, batch_first=True).double(), torch.nn.Embedding(5, 3).double()
+    tokens, h0 = torch.randint(5, (2, 30)), torch.randn(1, 2, 6, dtype=torch.float64).requires_grad_()
+    rnn(embedding(tokens), h0)[0].square().sum().backward()
+    expected = [h0.grad, embedding.weight.grad, *(x.grad for x in rnn.parameters())]
+    leaves = [embedding.weight, *rnn.parameters()]
+    for leaf in leaves:
+        leaf.grad = None
+    piece = lambda i: embedding(tokens[:, 10 * i : 10 * i + 10])  # noqa: E731
+    step = streamed(rnn, piece, 3, lambda y, _: y.square().sum(), h0.detach(), leaves)
+    for a, b in zip([step.grad_state, *(x.grad for x in leaves)], expected, strict=True):
+        assert_close(a, b)
+    once = [leaf.grad for leaf in leaves]
+    streamed(rnn, piece, 3, lambda y, _: y.square().sum(), h0.detach(), leaves)
+    for a, b in zip(leaves, once, strict=True):
+        assert torch.equal(a.grad, 2 * b)  # added, as backward does
+
+
+def test_dropout_is_the_same_in_both_passes():
+    """The last state of the first pass and that of the second agree, which needs the same units dropped."""
+    rnn = BMRU(3, 6, 3, batch_first=True, dropout=0.5)
+    x, seen = torch.randn(2, 40, 3), []
+    rnn.register_forward_hook(lambda _, __, result: seen.append(result[1]))
+    streamed(rnn, lambda i: x[:, 10 * i : 10 * i + 10], 4, lambda y, _: y.sum())
+    forward, again = seen[:3], seen[3:][::-1]
+    assert all(torch.equal(a, b) for a, b in zip(forward, again, strict=False))
+
+
+def test_nan_states_are_kept():
+    rnn, x = BMRU(1, 4, batch_first=True), torch.ones(1, 4, 1)
+    x[:, 1] = torch.nan
+    step = streamed(rnn, lambda i: x[:, i : i + 1], 2, lambda y, _: y.sum())
+    assert step.state.isnan().all()
+
+
+@pytest.mark.parametrize(
+    "rnn", [BMRU(3, 4, bidirectional=True), Stack("bmru", 3, 4, norm="batch")], ids=["both", "norm"]
+)
+def test_modules_that_need_all_pieces_are_refused(rnn):
+    with pytest.raises(ValueError, match="module must not"):
+        streamed(rnn, lambda _: torch.zeros(1, 1, 3), 1, lambda y, _: y.sum())
+
+
+MEASURE = """
+import json, sys, torch
+from multistable import BMRU
+from multistable.streamed import streamed
+from pathlib import Path
+torch.set_num_threads(1)
+rnn = BMRU(16, 64, batch_first=True)
+def peak():
+    [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM")]
+    return 1024 * int(line.split()[1])
+def run(count):
+    streamed(rnn, lambda i: torch.randn(1, 4096, 16, generator=torch.Generator().manual_seed(i)), count,
+             lambda y, _: y.sum())
+    return peak()
+run(2)
+print(json.dumps([run(20), run(200)]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_does_not_grow_with_the_length():
+    """200 pieces of 8 MB (states, projections and their gradients) need as much as 20."""
+    done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    few, many = json.loads(done.stdout)
+    assert many - few < 16e6, f"{(many - few) / 1e6:.1f} MB more"
