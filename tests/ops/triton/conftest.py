@@ -18,9 +18,9 @@ def cut(request, monkeypatch):
     if request.param != "planned":
         monkeypatch.setattr(launch, "_multiprocessors", lambda device: 1e-6 if request.param == "alone" else 1e6)
         monkeypatch.setattr(launch, "_LANES", 4)
-        monkeypatch.setattr(launch, "_MOST_WARPS", 2 if request.param == "strands" else 1)
         monkeypatch.setattr(launch, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
+        tiling = launch.Tiling(U=2, stages=1, warps=2 if request.param == "strands" else 1, BN=4)
         for module in (latch, latch_grad, linear, linear_grad, maps):
-            monkeypatch.setattr(module, "_TILINGS", ((2, 1), (2, 1)))
+            monkeypatch.setattr(module, "_TILINGS", dict.fromkeys((1, 2, 4), ((1.0, tiling),)))
     yield request.param
     launch.launch_config.cache_clear()

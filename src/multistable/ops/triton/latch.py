@@ -27,6 +27,8 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
     align,
     can_pack,
     contiguous,
@@ -51,7 +53,10 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["bmru_forward", "latch_forward"]
 
-_TILINGS = ((8, 6), (8, 4))
+_TILINGS: dict[int, Tilings] = {
+    1: ((6, Tiling(4, 6)), (2, Tiling(8, 6))),
+    2: ((6, Tiling(4, 6)), (1.5, Tiling(16, 3, warps=4))),
+}  # by numbers per word
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -352,9 +357,9 @@ def _forward(
     per_word = 2 if can_pack(x, y, h, h0) else 1
     W = N // per_word
     constants = _constants(h.dtype) | {"BMRU": alpha is not None, "PER_WORD": per_word}
-    config = launch_config(B, T, W, _TILINGS, per_word * (x.itemsize + y.itemsize), h.device)
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (x_, y_, h_) = align(W, steps(x), steps(y), steps(h))
+    config = launch_config(B, T, W, ROW, _TILINGS[per_word], per_word * (x.itemsize + y.itemsize), h.device)
     inputs, resets = (*x_, *y_, alpha), strided_reset(reset, reverse)
     sizes = T, W, config.C, config.L, config.column_blocks
     last, start = h.new_empty(B, N), h0

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from multistable.ops.numerics import wide
 from multistable.ops.triton import launch
-from multistable.ops.triton.launch import align, contiguous, launch_config, strided, strided_reset
+from multistable.ops.triton.launch import Tiling, Tilings, align, contiguous, launch_config, strided, strided_reset
 from multistable.ops.triton.primitives import (
     jit_any_size,
     keep_bits,
@@ -38,7 +38,10 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["bmru_backward", "latch_backward"]
 
-_TILINGS = ((8, 3), (8, 3))
+_TILINGS: dict[int, Tilings] = {
+    1: ((6, Tiling(8, 3)), (2, Tiling(8, 6))),
+    2: ((6, Tiling(8, 3)), (1.5, Tiling(8, 6, warps=2))),
+}  # by numbers per word
 
 
 # --- device functions -------------------------------------------------------------------------------------------------
@@ -407,23 +410,24 @@ def _backward(
     alpha, h0, into = launch.contiguous_alpha(alpha, h), contiguous(h0), contiguous(grad_last)
     per_word = 2 if launch.can_pack(x, y, h, grad_h, grad_x, grad_y, h0) else 1
     W = N // per_word
-    config = launch_config(B, T, W, _TILINGS, per_word * (x.itemsize + y.itemsize + h.itemsize), h.device)
+    steps = partial(strided, reverse=reverse, per_word=per_word)
+    ROW, (g_, x_, y_, h_, dx, dy) = align(W, *map(steps, (grad_h, x, y, h, grad_x, grad_y)))
+    loads = per_word * (x.itemsize + y.itemsize + h.itemsize)
+    config = launch_config(B, T, W, ROW, _TILINGS[per_word], loads, h.device)
     constants = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
     resets = strided_reset(reset, reverse)
     if config.C > 1:
         passed, total = h.new_empty(B, config.C, N, dtype=torch.int8), h.new_empty(B, config.C, N, dtype=dtype)
         blocks = -(-N // config.BN)
-        ROW, (g_, x_, y_) = align(N, strided(grad_h, reverse), strided(x, reverse), strided(y, reverse))
+        NUMBERS, inputs = align(N, strided(grad_h, reverse), strided(x, reverse), strided(y, reverse))
         _first_write_kernel[(B * config.C * blocks,)](
-            *g_, *x_, *y_, *resets, passed, total, T, N, config.C, config.L, blocks,
-            BN=config.BN, R=32, ROW=ROW, num_warps=config.warps, **constants,
+            *sum(inputs, ()), *resets, passed, total, T, N, config.C, config.L, blocks,
+            BN=config.BN, R=32, ROW=NUMBERS, num_warps=config.warps, **constants,
         )  # fmt: skip
         last, into = into, torch.empty_like(total)
         _carry_kernel[(blocks, B)](passed, total, last, into, N, config.C, BN=config.BN, BC=32, num_warps=1)
     grad_alpha = h.new_empty(B * config.C if alpha is not None else 0, N, dtype=dtype)
     grad_h0 = h.new_empty(B, N, dtype=h.dtype if h0 is None else dtype)
-    steps = partial(strided, reverse=reverse, per_word=per_word)
-    ROW, (g_, x_, y_, h_, dx, dy) = align(W, *map(steps, (grad_h, x, y, h, grad_x, grad_y)))
     _backward_kernel[(config.programs,)](
         *g_, *launch.optional(into, h, dtype), *x_, *y_, alpha, h0, *resets, *h_, *dx, *dy, grad_alpha, grad_h0,
         T, W, config.C, config.L, config.column_blocks,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 __all__ = [
     "LaunchConfig",
     "Strided",
+    "Tiling",
     "Tilings",
     "align",
     "can_pack",
@@ -22,15 +24,27 @@ __all__ = [
 ]
 
 _LANES = 32  # threads of a warp, each with one column of words
-_MOST_WARPS = 8  # of a program: more strands cost more to combine
-_FEWEST = 3  # warps per multiprocessor below which strands are worth their cost
-_PROGRAMS = 2  # per multiprocessor, for which sequences are cut into chunks
+_WANTED = 8  # warps per multiprocessor, for which sequences are cut into chunks
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
 _ALIGNED = 4  # words of 16 bytes, the most that a thread copies at once
 
-Tilings = tuple[tuple[int, int], tuple[int, int]]
-"""How to walk over time, for a warp that walks alone and for several that share columns: U steps of each strand at
-once, and stages: tiles on the way to shared memory while one is computed, plus one. Every pair is compiled anew."""
+
+class Tiling(NamedTuple):
+    """How a program walks over time. Each is compiled anew."""
+
+    U: int
+    """Steps of each strand at once."""
+    stages: int
+    """Tiles on the way to shared memory while one is computed, plus one."""
+    warps: int = 1
+    BN: int = _LANES
+    """Columns; ``32 * warps // BN`` strands, neighbours in time, share them."""
+
+
+Tilings = tuple[tuple[float, Tiling], ...]
+"""A kernel's tilings, each with the fewest warps per multiprocessor that it is for, counted as if each warp had 32
+columns and all of time: the fewer there are, the more each has to fetch. With fewer than the last one says, sequences
+are cut into chunks. Rows that are not aligned have the first one alone. Measured on an H200 (docs/kernels.md)."""
 
 
 @dataclass(frozen=True)
@@ -56,29 +70,30 @@ class LaunchConfig:
 
 
 @cache
-def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: torch.device) -> LaunchConfig:
+def launch_config(B: int, T: int, N: int, ROW: int, tilings: Tilings, loads: int, device: torch.device) -> LaunchConfig:
     """Cut ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If there are too few
-    columns to fill the GPU, several warps walk over neighbouring strands, and if there are fewer programs than
-    multiprocessors, sequences are cut into chunks.
+    columns to fill the GPU, several strands of time share them, or sequences are cut into chunks.
     """
-    BN = min(_LANES, 1 << (N.bit_length() - 1))
-    blocks = _ceil(N, BN)
-    processors = _multiprocessors(device)
-    C = 1 if B * blocks >= processors else max(1, min(_ceil(_PROGRAMS * processors, B * blocks), T // _SHORTEST))
-    warps = 1 if B * blocks * C >= _FEWEST * processors else _MOST_WARPS
-    U, stages = tilings[warps > 1]
-    while stages > 1 and _LANES * warps * U * loads * stages > _shared_memory(device):
+    if ROW == 1:
+        tilings = tilings[:1]
+    warps = B * _ceil(N, _LANES) / _multiprocessors(device)
+    C = 1 if warps >= tilings[-1][0] else max(1, min(_ceil(_WANTED, warps), T // _SHORTEST))
+    tiling = next((each for fewest, each in tilings if warps * C >= fewest), tilings[-1][1])
+    U, stages = tiling.U, tiling.stages
+    while stages > 1 and _LANES * tiling.warps * U * loads * stages > _shared_memory(device):
         U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
-    S = _LANES * warps // BN
+    BN = min(tiling.BN, 1 << (N.bit_length() - 1))
+    S = _LANES * tiling.warps // BN
+    blocks = _ceil(N, BN)
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
-    return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks)
+    return LaunchConfig(BN, S, U, tiling.warps, stages, C, L, blocks, programs=B * C * blocks)
 
 
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+def _ceil(a: float, b: float) -> int:
+    return int(-(-a // b))
 
 
 @cache

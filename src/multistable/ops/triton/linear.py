@@ -16,7 +16,17 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import align, can_pack, contiguous, launch_config, optional, strided, strided_reset
+from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
+    align,
+    can_pack,
+    contiguous,
+    launch_config,
+    optional,
+    strided,
+    strided_reset,
+)
 from multistable.ops.triton.primitives import (
     jit_any_size,
     load,
@@ -33,7 +43,10 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["linear_forward"]
 
-_TILINGS = ((8, 4), (8, 4))
+_TILINGS: dict[int, Tilings] = {
+    1: ((2.5, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
+    2: ((2.5, Tiling(8, 6)), (0.75, Tiling(8, 6, BN=16))),
+}  # by numbers per word
 
 
 # --- device functions -------------------------------------------------------------------------------------------------
@@ -416,10 +429,10 @@ def linear_forward(
     per_word = numbers_per_word(W // 2 if pairs else W, b, h, None if constant else a)
     N = W // (2 * per_word if pairs else per_word)
     loads = per_word * b.itemsize * (2 if pairs else 1) * (1 if constant else 2)
-    config = launch_config(B, T, N, _TILINGS, loads, h.device)
     constants = {"PAIRS": pairs, "CONSTANT": constant, "PER_WORD": per_word, "ACC": accumulator(h.dtype)}
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (a_, b_, out) = align(N, (a.contiguous(), 0, 0) if constant else steps(a), steps(b), steps(h))
+    config = launch_config(B, T, N, ROW, _TILINGS[per_word], loads, h.device)
     options = config.kernel_options | constants | {"ROW": ROW}
     inputs, resets, start = (*a_, *b_), strided_reset(reset, reverse), contiguous(h0)
     sizes = T, N, config.C, config.L, config.column_blocks

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from multistable.ops.numerics import wide
 from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
     align,
     contiguous,
     contiguous_columns,
@@ -52,7 +54,7 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["linear_backward"]
 
-_TILINGS = ((8, 3), (8, 3))
+_TILINGS: dict[int, Tilings] = dict.fromkeys((1, 2), ((1.8, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))))
 
 
 @triton.jit
@@ -282,19 +284,17 @@ def linear_backward(
     per_word = numbers_per_word(W // 2 if pairs else W, grad_h, h, grad_b, None if constant else a)
     N = W // (2 * per_word if pairs else per_word)
     loads = per_word * h.itemsize * (2 if pairs else 1) * (2 if constant else 3)
-    config = launch_config(B, T, N, _TILINGS, loads, h.device)
     dtype = wide(h.dtype)
-    grad_a = h.new_empty((B * config.C, W) if constant else (B, T, W), dtype=dtype)
+    grad_a = None if constant else h.new_empty(B, T, W, dtype=dtype)
     grad_h0 = h.new_empty(B, W, dtype=h.dtype if h0 is None else dtype)
     steps = partial(strided, reverse=reverse, per_word=per_word)
-    ROW, (grad, coefficient, saved, da, db) = align(
-        N,
-        steps(grad_h),
-        (a.contiguous(), 0, 0) if constant else steps(a),
-        steps(h),
-        (grad_a, 0, 0) if constant else strided(grad_a, reverse),
-        steps(grad_b),
+    ROW, (grad, saved, db, coefficient, da) = align(
+        N, steps(grad_h), steps(h), steps(grad_b), steps(None if constant else a), strided(grad_a, reverse)
     )
+    config = launch_config(B, T, N, ROW, _TILINGS[per_word], loads, h.device)
+    if grad_a is None:
+        grad_a = h.new_empty(B * config.C, W, dtype=dtype)
+        coefficient, da = (a.contiguous(), 0, 0), (grad_a, 0, 0)
     saved = contiguous(h0), *strided_reset(reset, reverse), *saved
     outputs = *da, *db, grad_h0
     sizes = T, N, config.C, config.L, config.column_blocks
