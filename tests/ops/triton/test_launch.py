@@ -31,7 +31,7 @@ def test_tiles_fit_the_shared_memory(monkeypatch, limit):
     for module in (latch, latch_grad, linear, linear_grad):
         launch.launch_config.cache_clear()
         for rows in (2, 32, 512):
-            plan = launch.launch_config(rows, 2048, 256, 4, module._TILINGS[1], 24, torch.device(DEVICE))
+            plan = launch.launch_config(rows, 2048, 256, module._TILINGS["wide"], 24, torch.device(DEVICE))
             assert plan.U >= 1
             assert 32 * plan.warps * plan.U * 24 * plan.stages <= limit
     launch.launch_config.cache_clear()

@@ -29,6 +29,7 @@ from torch import Tensor
 from multistable.ops.triton.launch import (
     Tiling,
     Tilings,
+    Words,
     align,
     can_pack,
     contiguous,
@@ -37,6 +38,7 @@ from multistable.ops.triton.launch import (
     optional,
     strided,
     strided_reset,
+    words,
 )
 from multistable.ops.triton.primitives import (
     jit_any_size,
@@ -53,10 +55,12 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["bmru_forward", "latch_forward"]
 
-_TILINGS: dict[int, Tilings] = {
-    1: ((6, Tiling(4, 6)), (2, Tiling(8, 6))),
-    2: ((6, Tiling(4, 6)), (1.5, Tiling(16, 3, warps=4))),
-}  # by numbers per word
+_TILINGS: dict[Words, Tilings] = {
+    "wide": ((6, Tiling(4, 6, warps=2, BN=64)), (2, Tiling(8, 6))),
+    "pairs": ((6, Tiling(4, 6, warps=2, BN=64)), (1.5, Tiling(16, 3, warps=4))),
+    "unaligned": ((6, Tiling(4, 6, warps=2, BN=64)),),
+    "single": ((24, Tiling(16, 3)),),
+}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -359,7 +363,7 @@ def _forward(
     constants = _constants(h.dtype) | {"BMRU": alpha is not None, "PER_WORD": per_word}
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (x_, y_, h_) = align(W, steps(x), steps(y), steps(h))
-    config = launch_config(B, T, W, ROW, _TILINGS[per_word], per_word * (x.itemsize + y.itemsize), h.device)
+    config = launch_config(B, T, W, _TILINGS[words(per_word, ROW, h)], per_word * (x.itemsize + y.itemsize), h.device)
     inputs, resets = (*x_, *y_, alpha), strided_reset(reset, reverse)
     sizes = T, W, config.C, config.L, config.column_blocks
     last, start = h.new_empty(B, N), h0

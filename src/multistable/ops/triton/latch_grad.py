@@ -16,7 +16,17 @@ from torch import Tensor
 
 from multistable.ops.numerics import wide
 from multistable.ops.triton import launch
-from multistable.ops.triton.launch import Tiling, Tilings, align, contiguous, launch_config, strided, strided_reset
+from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
+    Words,
+    align,
+    contiguous,
+    launch_config,
+    strided,
+    strided_reset,
+    words,
+)
 from multistable.ops.triton.primitives import (
     jit_any_size,
     keep_bits,
@@ -38,10 +48,12 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["bmru_backward", "latch_backward"]
 
-_TILINGS: dict[int, Tilings] = {
-    1: ((6, Tiling(8, 3)), (2, Tiling(8, 6))),
-    2: ((6, Tiling(8, 3)), (1.5, Tiling(8, 6, warps=2))),
-}  # by numbers per word
+_TILINGS: dict[Words, Tilings] = {
+    "wide": ((6, Tiling(8, 3, warps=2, BN=64)), (2, Tiling(8, 6))),
+    "pairs": ((6, Tiling(8, 3, warps=2, BN=64)), (1.5, Tiling(8, 6, warps=2))),
+    "unaligned": ((6, Tiling(8, 3, warps=2, BN=64)),),
+    "single": ((24, Tiling(8, 3)),),
+}
 
 
 # --- device functions -------------------------------------------------------------------------------------------------
@@ -413,7 +425,7 @@ def _backward(
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (g_, x_, y_, h_, dx, dy) = align(W, *map(steps, (grad_h, x, y, h, grad_x, grad_y)))
     loads = per_word * (x.itemsize + y.itemsize + h.itemsize)
-    config = launch_config(B, T, W, ROW, _TILINGS[per_word], loads, h.device)
+    config = launch_config(B, T, W, _TILINGS[words(per_word, ROW, h)], loads, h.device)
     constants = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
     resets = strided_reset(reset, reverse)
     if config.C > 1:

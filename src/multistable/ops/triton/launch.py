@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ __all__ = [
     "Strided",
     "Tiling",
     "Tilings",
+    "Words",
     "align",
     "can_pack",
     "contiguous",
@@ -21,6 +22,7 @@ __all__ = [
     "optional",
     "strided",
     "strided_reset",
+    "words",
 ]
 
 _LANES = 32  # threads of a warp, each with one column of words
@@ -41,10 +43,12 @@ class Tiling(NamedTuple):
     """Columns; ``32 * warps // BN`` strands, neighbours in time, share them."""
 
 
+Words = Literal["wide", "pairs", "unaligned", "single"]
+"""What a kernel reads at once: a number of 32 or 64 bits or two of 16 bits, from aligned rows or not; or one of 16."""
 Tilings = tuple[tuple[float, Tiling], ...]
 """A kernel's tilings, each with the fewest warps per multiprocessor that it is for, counted as if each warp had 32
 columns and all of time: the fewer there are, the more each has to fetch. With fewer than the last one says, sequences
-are cut into chunks. Rows that are not aligned have the first one alone. Measured on an H200 (docs/kernels.md)."""
+are cut into chunks. Measured on an H200 (docs/kernels.md)."""
 
 
 @dataclass(frozen=True)
@@ -70,26 +74,27 @@ class LaunchConfig:
 
 
 @cache
-def launch_config(B: int, T: int, N: int, ROW: int, tilings: Tilings, loads: int, device: torch.device) -> LaunchConfig:
+def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: torch.device) -> LaunchConfig:
     """Cut ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If there are too few
     columns to fill the GPU, several strands of time share them, or sequences are cut into chunks.
     """
-    if ROW == 1:
-        tilings = tilings[:1]
-    warps = B * _ceil(N, _LANES) / _multiprocessors(device)
-    C = 1 if warps >= tilings[-1][0] else max(1, min(_ceil(_WANTED, warps), T // _SHORTEST))
-    tiling = next((each for fewest, each in tilings if warps * C >= fewest), tilings[-1][1])
+    filled = B * _ceil(N, _LANES) / _multiprocessors(device)
+    C = 1
+    if filled < tilings[-1][0]:
+        C = max(1, min(_ceil(max(_WANTED, tilings[0][0]), filled), T // _SHORTEST))
+    tiling = next((each for fewest, each in tilings if filled * C >= fewest), tilings[-1][1])
     U, stages = tiling.U, tiling.stages
-    while stages > 1 and _LANES * tiling.warps * U * loads * stages > _shared_memory(device):
-        U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     BN = min(tiling.BN, 1 << (N.bit_length() - 1))
-    S = _LANES * tiling.warps // BN
+    warps = max(1, tiling.warps * BN // tiling.BN)
+    S = _LANES * warps // BN
     blocks = _ceil(N, BN)
+    while stages > 1 and BN * S * U * loads * stages > _shared_memory(device):
+        U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
-    return LaunchConfig(BN, S, U, tiling.warps, stages, C, L, blocks, programs=B * C * blocks)
+    return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks)
 
 
 def _ceil(a: float, b: float) -> int:
@@ -149,6 +154,14 @@ def optional(x: Tensor | None, like: Tensor, dtype: torch.dtype) -> tuple[Tensor
 @cache
 def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty(16, dtype=dtype, device=device)
+
+
+def words(per_word: int, ROW: int, x: Tensor) -> Words:
+    if per_word == 1 and x.itemsize == 2:
+        return "single"
+    if ROW == 1:
+        return "unaligned"
+    return "pairs" if per_word > 1 else "wide"
 
 
 def contiguous(x: Tensor | None) -> Tensor | None:

@@ -19,6 +19,7 @@ from multistable.ops.numerics import wide
 from multistable.ops.triton.launch import (
     Tiling,
     Tilings,
+    Words,
     align,
     can_pack,
     contiguous,
@@ -26,6 +27,7 @@ from multistable.ops.triton.launch import (
     optional,
     strided,
     strided_reset,
+    words,
 )
 from multistable.ops.triton.primitives import (
     jit_any_size,
@@ -43,10 +45,12 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["linear_forward"]
 
-_TILINGS: dict[int, Tilings] = {
-    1: ((2.5, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
-    2: ((2.5, Tiling(8, 6)), (0.75, Tiling(8, 6, BN=16))),
-}  # by numbers per word
+_TILINGS: dict[Words, Tilings] = {
+    "wide": ((6, Tiling(8, 3, warps=2, BN=64)), (2.5, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
+    "pairs": ((6, Tiling(8, 3, warps=2, BN=64)), (2.5, Tiling(8, 6)), (0.75, Tiling(8, 6, BN=16))),
+    "unaligned": ((2.5, Tiling(8, 3, warps=2, BN=64)),),
+    "single": ((2.5, Tiling(16, 3)),),
+}
 
 
 # --- device functions -------------------------------------------------------------------------------------------------
@@ -432,7 +436,7 @@ def linear_forward(
     constants = {"PAIRS": pairs, "CONSTANT": constant, "PER_WORD": per_word, "ACC": accumulator(h.dtype)}
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (a_, b_, out) = align(N, (a.contiguous(), 0, 0) if constant else steps(a), steps(b), steps(h))
-    config = launch_config(B, T, N, ROW, _TILINGS[per_word], loads, h.device)
+    config = launch_config(B, T, N, _TILINGS[words(per_word, ROW, h)], loads, h.device)
     options = config.kernel_options | constants | {"ROW": ROW}
     inputs, resets, start = (*a_, *b_), strided_reset(reset, reverse), contiguous(h0)
     sizes = T, N, config.C, config.L, config.column_blocks

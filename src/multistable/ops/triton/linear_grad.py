@@ -16,6 +16,7 @@ from multistable.ops.numerics import wide
 from multistable.ops.triton.launch import (
     Tiling,
     Tilings,
+    Words,
     align,
     contiguous,
     contiguous_columns,
@@ -23,6 +24,7 @@ from multistable.ops.triton.launch import (
     optional,
     strided,
     strided_reset,
+    words,
 )
 from multistable.ops.triton.linear import (
     _advance,
@@ -54,7 +56,12 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["linear_backward"]
 
-_TILINGS: dict[int, Tilings] = dict.fromkeys((1, 2), ((1.8, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))))
+_TILINGS: dict[Words, Tilings] = {
+    "wide": ((6, Tiling(8, 3, warps=2, BN=64)), (1.8, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
+    "pairs": ((6, Tiling(8, 3, warps=2, BN=64)), (1.8, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
+    "unaligned": ((2.5, Tiling(8, 3, warps=2, BN=64)),),
+    "single": ((2.5, Tiling(8, 3)),),
+}
 
 
 @triton.jit
@@ -291,7 +298,7 @@ def linear_backward(
     ROW, (grad, saved, db, coefficient, da) = align(
         N, steps(grad_h), steps(h), steps(grad_b), steps(None if constant else a), strided(grad_a, reverse)
     )
-    config = launch_config(B, T, N, ROW, _TILINGS[per_word], loads, h.device)
+    config = launch_config(B, T, N, _TILINGS[words(per_word, ROW, h)], loads, h.device)
     if grad_a is None:
         grad_a = h.new_empty(B * config.C, W, dtype=dtype)
         coefficient, da = (a.contiguous(), 0, 0), (grad_a, 0, 0)

@@ -21,7 +21,16 @@ from torch import Tensor
 
 from multistable.ops.maps import padding, state_bits
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import Tiling, Tilings, align, contiguous, launch_config, optional, strided, strided_reset
+from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
+    align,
+    contiguous,
+    launch_config,
+    optional,
+    strided,
+    strided_reset,
+)
 from multistable.ops.triton.primitives import (
     jit_any_size,
     load,
@@ -36,7 +45,7 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["map_adjoint", "map_forward", "map_pack"]
 
-_TILINGS: dict[int, Tilings] = dict.fromkeys((1, 4), ((6, Tiling(4, 6)), (2, Tiling(8, 6))))  # the latch's
+_TILINGS: Tilings = ((6, Tiling(4, 6, warps=2, BN=64)), (2, Tiling(8, 6)))  # those of the latch
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -316,7 +325,7 @@ def map_forward(
     W, constants = N // per_word, _constants(state_bits(K), per_word)
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (inputs, outputs) = align(W, steps(words), steps(states))
-    config = launch_config(B, T, W, ROW, _TILINGS[per_word], per_word * words.itemsize, states.device)
+    config = launch_config(B, T, W, _TILINGS, per_word * words.itemsize, states.device)
     resets = strided_reset(reset, reverse)
     sizes, start = (T, W, config.C, config.L, config.column_blocks), s0
     launch = partial(_forward_kernel[(config.programs,)], ROW=ROW)
