@@ -47,7 +47,12 @@ __all__ = ["linear_forward"]
 
 _TILINGS: dict[Words, Tilings] = {
     "wide": ((6, Tiling(8, 3, warps=2, BN=64)), (2.5, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
-    "pairs": ((6, Tiling(8, 3, warps=2, BN=64)), (2.5, Tiling(8, 6)), (0.75, Tiling(8, 6, BN=16))),
+    "pairs": (
+        (6, Tiling(8, 3, warps=2, BN=64)),
+        (2.5, Tiling(8, 6)),
+        (1.5, Tiling(16, 3, warps=4)),
+        (0.75, Tiling(8, 6, BN=16)),
+    ),
     "unaligned": ((2.5, Tiling(8, 3, warps=2, BN=64)),),
     "single": ((2.5, Tiling(16, 3)),),
 }
