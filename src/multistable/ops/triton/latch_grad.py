@@ -16,6 +16,7 @@ from torch import Tensor
 
 from multistable.ops.numerics import wide
 from multistable.ops.triton import launch
+from multistable.ops.triton.latch_grad_chunks import gradients_into, join
 from multistable.ops.triton.launch import (
     Tiling,
     Tilings,
@@ -67,16 +68,10 @@ def _side(x, y):
 
 
 @triton.jit
-def _join(open_, sum_, open_2, sum_2):
-    """Join two stretches of time, the later first: its gradient passes through an open earlier one. Associative."""
-    return open_ & open_2, sum_2 + keep_bits(open_2, sum_)
-
-
-@triton.jit
 def _append(before_open, before_sum, open_, sum_, before_open_2, before_sum_2, open_2, sum_2):
     """``_join`` that also keeps the result without the last stretch, so that a scan gives what *reaches* each."""
-    bo, bs = _join(open_, sum_, before_open_2, before_sum_2)
-    o, s = _join(open_, sum_, open_2, sum_2)
+    bo, bs = join(open_, sum_, before_open_2, before_sum_2)
+    o, s = join(open_, sum_, open_2, sum_2)
     return bo, bs, o, s
 
 
@@ -302,70 +297,6 @@ def _backward_kernel(
             tl.store(grad_h0 + (i_b * N + o_n) * PER_WORD + f, carries[f])
 
 
-@jit_any_size
-def _first_write_kernel(
-    g, g_b, g_t, x, x_b, x_t, y, y_b, y_t, reset, r_b, r_t, passed, total, T, N, C, L, blocks,
-    BN: tl.constexpr, R: tl.constexpr, ROW: tl.constexpr, BMRU: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """What each chunk adds to the gradient of the state that entered it: the sum of ``g`` before its first write.
-
-    ``passed [B, C, N]``: nothing in the chunk wrote, so gradients of later chunks pass, too. Reads forwards,
-    R rows at a time, until all units have written.
-    """
-    i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
-    o_r = tl.arange(0, R)
-    begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
-    open_, sum_ = tl.full([1, BN], 1, tl.int32), tl.zeros([1, BN], ACC)
-    g_t, x_t, y_t = stride_of(g_t, ROW), stride_of(x_t, ROW), stride_of(y_t, ROW)
-    t = begin
-    missing = 1
-    while missing > 0:
-        o_t = (t + o_r).to(tl.int64)[:, None]
-        m_t = t + o_r < end
-        mask = m_t[:, None]
-        p_x = x + i_b * stride_of(x_b, ROW) + o_t * x_t + o_n
-        p_y = y + i_b * stride_of(y_b, ROW) + o_t * y_t + o_n
-        x_r = tl.load(p_x, mask=mask, other=0.0).to(ACC)
-        y_r = tl.load(p_y, mask=mask, other=1.0 if BMRU else 0).to(ACC)  # masked lanes hold
-        hold = tl.abs(x_r) < tl.abs(y_r) if BMRU else y_r == 0
-        if reset is not None:
-            mark = tl.load(reset + i_b * r_b + (t + o_r).to(tl.int64) * r_t, mask=m_t, other=0)[:, None] != 0
-            hold = hold & ~mark
-        at = tl.min(tl.where(hold, R, o_r[:, None]), 0, keep_dims=True)  # the first row that writes, [1, BN]
-        if g is not None:
-            grad = tl.load(g + i_b * stride_of(g_b, ROW) + o_t * g_t + o_n, mask=mask, other=0.0).to(ACC)
-            sum_ += tl.sum(tl.where((o_r[:, None] < at) & (open_ != 0), grad, 0.0), 0, keep_dims=True)
-        open_ = open_ & (at == R).to(tl.int32)
-        t += R
-        missing = tl.where(t < end, tl.sum(open_), 0)
-    p = (i_b * C + i_c) * N + o_n
-    tl.store(passed + p, open_.to(tl.int8))
-    tl.store(total + p, sum_)
-
-
-@jit_any_size
-def _carry_kernel(passed, total, grad_last, into, N, C, BN: tl.constexpr, BC: tl.constexpr):
-    """From what each chunk passes back to the gradient that reaches each chunk's last state, ``into [B, C, N]``."""
-    i_b = tl.program_id(1).to(tl.int64)
-    o_n = (tl.minimum(tl.program_id(0) * BN, N - BN) + tl.arange(0, BN))[None, :]
-    o_j = tl.arange(0, BC)
-    carry = tl.zeros([1, BN], into.dtype.element_ty)
-    if grad_last is not None:
-        carry = tl.load(grad_last + i_b * N + o_n).to(into.dtype.element_ty)
-    tl.store(into + (i_b * C + C - 1) * N + o_n, carry)
-    for j in range(0, C - 1, BC):
-        p = (i_b * C + C - 1 - j - o_j)[:, None] * N + o_n
-        mask = (j + o_j < C - 1)[:, None]
-        open_ = -tl.load(passed + p, mask=mask, other=1).to(
-            tl.int64 if into.dtype.element_ty == tl.float64 else tl.int32
-        )
-        sum_ = tl.load(total + p, mask=mask, other=0.0)
-        open_, sum_ = tl.associative_scan((open_, sum_), 0, _join)
-        reached = sum_ + keep_bits(open_, carry)
-        tl.store(into + p - N, reached, mask=mask)
-        carry = tl.sum(tl.where((o_j == BC - 1)[:, None], reached, 0.0), 0, keep_dims=True)
-
-
 # --- host -------------------------------------------------------------------------------------------------------------
 
 
@@ -429,15 +360,7 @@ def _backward(
     constants = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
     resets = strided_reset(reset, reverse)
     if config.C > 1:
-        passed, total = h.new_empty(B, config.C, N, dtype=torch.int8), h.new_empty(B, config.C, N, dtype=dtype)
-        blocks = -(-N // config.BN)
-        NUMBERS, inputs = align(N, strided(grad_h, reverse), strided(x, reverse), strided(y, reverse))
-        _first_write_kernel[(B * config.C * blocks,)](
-            *sum(inputs, ()), *resets, passed, total, T, N, config.C, config.L, blocks,
-            BN=config.BN, R=32, ROW=NUMBERS, num_warps=config.warps, **constants,
-        )  # fmt: skip
-        last, into = into, torch.empty_like(total)
-        _carry_kernel[(blocks, B)](passed, total, last, into, N, config.C, BN=config.BN, BC=32, num_warps=1)
+        into = gradients_into(grad_h, into, x, y, h, resets, config, reverse, **constants)
     grad_alpha = h.new_empty(B * config.C if alpha is not None else 0, N, dtype=dtype)
     grad_h0 = h.new_empty(B, N, dtype=h.dtype if h0 is None else dtype)
     _backward_kernel[(config.programs,)](

@@ -26,7 +26,8 @@ from multistable.ops.triton.launch import (
     strided_reset,
     words,
 )
-from multistable.ops.triton.linear import (
+from multistable.ops.triton.linear import accumulator, carry, numbers_per_word
+from multistable.ops.triton.linear_steps import (
     _advance,
     _coefficients,
     _decay,
@@ -39,9 +40,6 @@ from multistable.ops.triton.linear import (
     _store,
     _store_step,
     _unpack_steps,
-    accumulator,
-    carry,
-    numbers_per_word,
 )
 from multistable.ops.triton.primitives import (
     jit_any_size,
