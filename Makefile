@@ -71,5 +71,5 @@ clean:
 	touch $@ .venv/experiments
 
 .venv/docs: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[docs,cpu,onnx,rl]' --editable ./experiments onnxruntime
+	$(PIP) --editable '.[docs,rl,tutorials]' --editable ./experiments
 	touch $@

@@ -14,6 +14,7 @@ from torch.distributions import Categorical
 from multistable import Stack
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
 
 # %% [markdown]
 # ## Corridors, many at a time

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from multistable.machines import Machine, Transducer, certify
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
 
 # %% [markdown]
 # ## The target

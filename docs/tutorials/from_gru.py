@@ -12,6 +12,7 @@ from torch import nn
 from multistable import BMRU
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
 
 # %% [markdown]
 # ## The task

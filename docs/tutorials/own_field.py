@@ -15,6 +15,7 @@ from multistable import MRU
 from multistable.dynamics import Field, bifurcation_diagram, equilibria
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
 
 # %% [markdown]
 # ## The field

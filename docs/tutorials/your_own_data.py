@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from multistable import ModelConfig, SequenceModel, build_model
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
 random = np.random.default_rng(0)
 
 # %% [markdown]
