@@ -40,7 +40,7 @@ def photograph(pages: list[Path], folder: Path) -> Path:
                 clip = {"x": 0, "y": 0, "width": width, "height": height}
                 page.screenshot(path=picture, full_page=True, clip=clip)
                 page.close()
-                pictures.append(f'<img src="{picture.name}" alt="{name}" loading="lazy">')
+                pictures.append(f'<img src="{picture.name}" alt="{name}">')
             rows.append(f"<h2>{html.escape(path.name)}</h2><div>{''.join(pictures)}</div>")
     index = folder / "index.html"
     index.write_text(f"<!doctype html><meta charset=utf-8><style>{STYLE}</style>{''.join(rows)}", encoding="utf-8")

@@ -14,7 +14,10 @@ from multistable.dynamics.hysteresis import folds, hysteresis_scan, roots
 
 SOURCES = Path(__file__).parents[2] / "explorer"
 B, T = 100, 100
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="no Node here")
+pytestmark = [
+    pytest.mark.skipif(not SOURCES.exists(), reason="the sdist has no explorer"),
+    pytest.mark.skipif(shutil.which("node") is None, reason="no Node here"),
+]
 
 
 def node(program: str, values: Any) -> Any:
