@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from multistable import (
     BMRU,
@@ -29,6 +30,7 @@ from multistable import (
     ops,
 )
 from multistable.distributed import piece, sequence_parallel, sum_gradients
+from multistable.streamed import streamed
 from ranks import join
 from tolerances import RELATIVE, assert_close, assert_same_bits
 
@@ -263,6 +265,31 @@ def check_checkpointing(cuts: tuple[int, ...]) -> None:
         output.sum().backward()
 
 
+def check_streamed(cuts: tuple[int, ...]) -> None:
+    """Pieces in time, each cut over ranks: gradients, loss and last state of the whole sequence."""
+    ends, own = (0, 15, 15, T), [[round(cut * share / T) for cut in cuts] for share in (15, 0, T - 15)]
+    for make in (lambda: BMRU(D, 5, 2, batch_first=True), lambda: Stack("hybrid", D, 6, 2, batch_first=True)):
+        torch.manual_seed(0)
+        alone, rnn = make().double(), make().double()
+        rnn.load_state_dict(alone.state_dict())
+        x = torch.randn(B, T, D, dtype=torch.float64)
+        expected, state = alone(x)
+        weights = torch.randn_like(expected)
+        (expected * weights).sum().backward()
+        inputs, scales = (
+            [part(y[:, ends[i] : ends[i + 1]], own[i]) for i in range(3)]
+            for y in (x, weights)  # of this rank
+        )
+        with sequence_parallel():
+            step = streamed(rnn, inputs.__getitem__, 3, lambda output, i, scales=scales: (output * scales[i]).sum())
+        sum_gradients(rnn)
+        assert_close(total(step.loss, step.loss), (expected * weights).sum().detach())
+        for a, b in zip(tree_leaves(step.state), tree_leaves(state), strict=True):
+            assert_close(a, b.detach(), "state")
+        for (key, a), b in zip(rnn.named_parameters(), alone.parameters(), strict=True):
+            assert_close(a.grad, b.grad, f"streamed {key} {cuts}")
+
+
 def check_compile(cuts: tuple[int, ...]) -> None:
     """The graph breaks at the exchange, and the result is the same."""
     rnn, x = BMRU(D, 6, batch_first=True).double(), torch.randn(B, T, D, dtype=torch.float64)
@@ -316,6 +343,7 @@ if __name__ == "__main__":
         check_models(cuts)
     check_checkpointing(CUTS[size][0])
     check_refusals(CUTS[size][0])
+    check_streamed(CUTS[size][0])
     check_compile(CUTS[size][0])
     if size == 4:
         check_mesh()
