@@ -21,6 +21,10 @@ from multistable_experiments.training.results import folder_of
 
 __all__ = ["compute_on"]
 
+PATIENCE = 60.0
+"""Seconds to wait for another process that holds the run: mostly an earlier attempt that has yet to notice that its
+node or its engine is gone."""
+
 
 def compute_on(
     engine: Engine, sweep: Sweep, missing: Sequence[Experiment], seconds: float, resources: Resources
@@ -72,6 +76,12 @@ def compute_task(task: Task) -> tuple[list[str], Summary]:
         return ["  no time left to begin it"], sweep.summary
     try:
         sweep.attempt(task.experiment)
+        patience = time.monotonic() + PATIENCE
+        while sweep.others and time.monotonic() < patience:
+            time.sleep(1)
+            lines.clear()
+            sweep.others.clear()
+            sweep.attempt(task.experiment)
     except OutOfTimeError as stop:
         sweep.summary.out_of_time = True
         lines.append(f"  {stop}")
