@@ -18,6 +18,7 @@ from multistable import (
     BRC,
     FSM,
     LRU,
+    MRU,
     ClockedRNN,
     Counter,
     HysteresisMRU,
@@ -160,6 +161,9 @@ def make_layers(both: bool) -> dict[str, Callable[[], nn.Module]]:
         "fsm": lambda: FSM(D, 6, n_states=3, **options),
         "brc": lambda: BRC(D, 6, **options),
         "clocked": lambda: ClockedRNN(dynamics.simplified_brc(c=0.5), D, 6, n_clock=2, **options),
+        "hysteresis": lambda: HysteresisMRU(D, 6, **options),
+        "exact gradient": lambda: HysteresisMRU(D, 6, alpha_surr=None, **options),
+        "mru": lambda: MRU(dynamics.simplified_brc(c=0.1), D, 6, **options),
         "stack": lambda: Stack("hybrid", D, 6, 2, **options),
         "batch norm": lambda: Stack("bmru", D, 6, 2, norm="batch", **options),
     }
@@ -200,7 +204,7 @@ def check_layer(name: str, make: Callable, cuts: tuple[int, ...], **given: Tenso
     assert_close(torch.cat(found), torch.cat([b.flatten() for b in others]), f"gradients of {where}")
 
 
-def check_layers(cuts: tuple[int, ...], thorough: bool) -> None:
+def check_layers(cuts: tuple[int, ...], thorough: bool = True) -> None:
     given = [{}, {"h0": True, "reset": RESET}, {"h0": True, "lengths": LENGTHS}, {"reset": RESET, "lengths": LENGTHS}]
     for both in (False, True):
         for name, make in make_layers(both).items():
@@ -302,7 +306,7 @@ def check_compile(cuts: tuple[int, ...]) -> None:
 
 def check_refusals(cuts: tuple[int, ...]) -> None:
     x = torch.randn(B, T, D)
-    refused = (Stack("gru", D, 6), HysteresisMRU(D, 6, batch_first=True), BMRU(D, 6, backend="reference"))
+    refused = (Stack("gru", D, 6), BMRU(D, 6, backend="reference"))
     for rnn in refused:
         with sequence_parallel(), pytest.raises((NotImplementedError, ValueError), match="sequence_parallel"):
             rnn(part(x, cuts))

@@ -158,4 +158,8 @@ def test_a_part_that_fails_or_hangs_leaves_the_others(tmp_path: Path) -> None:
     assert [row["T"] for row in content["slow"]["rows"]] == [16]
     assert [row["T"] for row in content["good"]["rows"]] == [16]
     assert "error" not in content["good"]
-    assert content["machine"]["commit"]
+    assert content["good"]["machine"]["commit"]
+    scale.measure(path, {"bad": parts["good"]})
+    again = json.loads(path.read_text())
+    assert again["good"] == content["good"]
+    assert "error" not in again["bad"]

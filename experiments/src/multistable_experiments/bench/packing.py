@@ -5,12 +5,14 @@ python -m multistable_experiments.bench.packing --packed 1 2 4 8
 As many processes as the largest number train copy-first-input (T = 100, BMRU, the settings of ``reproduce``), each as
 a task with a fraction of a GPU would. After their first epoch all but the first wait; then two train, then four.
 Prints one line of JSON per number: the epochs per second of all processes together, and as runs of 100 epochs per hour
-without their start, which is printed apart (seconds until the end of the first epoch, all processes starting at once).
+without their start. The starts are printed as an error message: the first process alone, then all others at once, which
+find the kernels compiled.
 """
 
 import argparse
 import json
 import multiprocessing
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -53,39 +55,40 @@ def train(place: int, run: Run, device: str, out: Path, active: Any, ended: Any)
 def measure(run: Run, packed: Sequence[int], seconds: float, device: str) -> Iterator[dict[str, Any]]:
     """For each number of processes: the sum of their epochs per second, and runs per hour."""
     context = multiprocessing.get_context("spawn")
-    active, ended, began = context.Value("i", max(packed)), context.Queue(), time.monotonic()
+    active, ended = context.Value("i", 1), context.Queue()
     with TemporaryDirectory() as out:
         args = [(place, run, device, Path(out), active, ended) for place in range(max(packed))]
-        workers = [context.Process(target=train, args=each, daemon=True) for each in args]
-        for worker in workers:
-            worker.start()
+        workers = [context.Process(target=train, name=str(each[0]), args=each, daemon=True) for each in args]
         try:
-            started = first_epochs(workers, ended) - began
+            for some in (workers[:1], workers[1:]):
+                began = time.monotonic()
+                for worker in some:
+                    worker.start()
+                await_epochs(some, ended)
+                print(f"{len(some)} processes: first epoch after {time.monotonic() - began:.1f} s", file=sys.stderr)
             for count in packed:
                 active.value = count
                 time.sleep(seconds / 4)  # the others end their epoch
                 rate = sum(rates(take(ended, seconds)))
                 runs = 3600 * rate / run.epochs
-                yield {"packed": count, "epochs_per_s": rate, "runs_per_hour": runs, "start_s": started}
+                yield {"packed": count, "epochs_per_s": rate, "runs_per_hour": runs}
         finally:
             active.value = 0
             for worker in workers:
-                worker.join(10)
-                worker.kill()
+                if worker.pid is not None:
+                    worker.join(10)
+                    worker.kill()
 
 
-def first_epochs(workers: list[Any], ended: Any) -> float:
-    """Wait until every worker has ended an epoch; when that was."""
-    waiting = set(range(len(workers)))
-    moment = 0.0
+def await_epochs(workers: list[Any], ended: Any) -> None:
+    """Wait until every one of these workers, of those that run, has ended an epoch."""
+    waiting = {worker.name for worker in workers}
     while waiting:
         if not all(worker.is_alive() for worker in workers):
             raise RuntimeError("a worker died before its first epoch ended")
         if not ended.empty():
-            place, moment = ended.get()
-            waiting.discard(place)
+            waiting.discard(str(ended.get()[0]))
         time.sleep(0.01)
-    return moment
 
 
 def take(ended: Any, seconds: float) -> dict[int, list[float]]:

@@ -3,14 +3,17 @@
 python -m multistable_experiments.bench.scale --out experiments/benchmarks/results/scale-nvidia-h200.json
 
 Each part is a module of this package that prints lines of JSON, in a process with a time limit of its own. The file
-names machine and commit, and is written after each part. A part that fails leaves its error in the file.
+names machine and commit of each part, and is written after each. A part that fails leaves its error in the file. With
+``--parts`` the others stay as they are.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,18 +25,22 @@ __all__ = ["PARTS", "main", "measure"]
 
 PARTS = {
     "billion": ("long_sequence --device cuda --dtype bfloat16 --width 256 --piece 2**20 --steps 2**24 2**27 2**30", 60),
-    "passes": ("passes --device cuda --dtype bfloat16 --width 256 --steps 2**20", 40),
-    "packing": ("packing --device cuda --packed 1 2 4 8 --seconds 5", 60),
+    "packing": ("packing --device cuda --packed 1 2 4 8 --seconds 5", 90),
+    "passes": ("passes --device cuda --dtype bfloat16 --width 256 --steps 2**20", 60),
     "one rank": ("ranks --device cuda --dtype bfloat16 --width 256 --steps 1048576", 40),
 }
 """The command of each part, and how many seconds it may take."""
 
 
-def measure(path: Path, parts: Mapping[str, tuple[str, float]]) -> None:
-    """Run each part and write the file ``path``."""
-    content: dict[str, Any] = {"machine": describe()}
+def measure(path: Path, parts: Mapping[str, tuple[str, float]], seconds: float = math.inf) -> None:
+    """Run each part and write it into the file ``path``, whose other parts stay; ``seconds`` for all together."""
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    end = time.monotonic() + seconds
     for name, (command, limit) in parts.items():
-        content[name] = {"command": command, "rows": [], **run_part(command.split(), limit)}
+        limit = min(limit, end - time.monotonic())
+        if limit <= 0:
+            return
+        content[name] = {"command": command, "machine": describe(), **run_part(command.split(), limit)}
         write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
@@ -49,17 +56,18 @@ def run_part(command: list[str], limit: float) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)  # with its workers
             output, errors = process.communicate()
-            errors += f"\nended after {limit} s"
+            errors += f"\nended after {limit:.0f} s"
     rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {"rows": rows} if process.returncode == 0 else {"rows": rows, "error": errors[-2000:]}
+    return {"rows": rows, "messages" if process.returncode == 0 else "error": errors[-2000:]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for all parts together")
     given = parser.parse_args()
-    measure(given.out, {name: PARTS[name] for name in given.parts})
+    measure(given.out, {name: PARTS[name] for name in given.parts}, given.seconds)
 
 
 if __name__ == "__main__":
