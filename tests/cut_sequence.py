@@ -42,6 +42,11 @@ RESET[0, [5, 13]] = RESET[1, 30] = RESET[2, 0] = True  # at borders, and at the 
 LENGTHS = torch.tensor([40, 12, 31])
 
 
+def staircase(h: Tensor, x: Tensor) -> Tensor:
+    """Stable around -1, 0 and 1 for x = 0."""
+    return 0.5 * (torch.tanh(8 * (h + x / 3 - 0.5)) + torch.tanh(8 * (h + x / 3 + 0.5)))
+
+
 def part(x: Tensor | None, cuts: tuple[int, ...]) -> Tensor | None:
     rank = dist.get_rank()
     return None if x is None else x[:, cuts[rank] : cuts[rank + 1]]
@@ -86,6 +91,16 @@ def scans(reset: Tensor | None, dtype: torch.dtype) -> dict[str, tuple[Callable,
     return {
         "bmru": (lambda **x: ops.bmru_scan(**x, alpha=alpha, h0=h0), {"cand": cand, "beta": beta, "reset": reset}),
         "bmru back": back,
+        "hysteresis": (
+            lambda **x: dynamics.hysteresis.hysteresis_scan(**x, h0=h0),
+            {"x": cand, "beta": beta, "reset": reset},
+        ),
+        "mru": (
+            lambda x, beta, reset: dynamics.branches.branch_scan(
+                dynamics.simplified_brc(c=0.1), [x, beta], h0, reset=reset, alpha_surr=1.0
+            ),
+            {"x": cand, "beta": torch.where(beta > 100, 1.0, beta), "reset": reset},
+        ),
         "latch": (lambda **x: ops.latch_scan(**x, h0=h0), {"write": write, "value": cand, "reset": reset}),
         "map": (lambda **x: ops.map_scan(**x, s0=s0), {"maps": maps, "reset": reset}),
         "map back": (lambda **x: ops.map_scan(**x, s0=s0, reverse=True), {"maps": maps, "reset": reset}),
@@ -149,6 +164,14 @@ def check_bytes(cuts: tuple[int, ...]) -> None:
 # Layers
 
 
+def strong(layer: nn.Module) -> nn.Module:
+    """With large biases: the drive of padding, a bias alone, removes branches of some units."""
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            parameter.mul_(3 if name.startswith("bias") else 1)
+    return layer
+
+
 def make_layers(both: bool) -> dict[str, Callable[[], nn.Module]]:
     options = {"batch_first": True, "bidirectional": both}
     return {
@@ -161,9 +184,12 @@ def make_layers(both: bool) -> dict[str, Callable[[], nn.Module]]:
         "fsm": lambda: FSM(D, 6, n_states=3, **options),
         "brc": lambda: BRC(D, 6, **options),
         "clocked": lambda: ClockedRNN(dynamics.simplified_brc(c=0.5), D, 6, n_clock=2, **options),
-        "hysteresis": lambda: HysteresisMRU(D, 6, **options),
+        "hysteresis": lambda: strong(HysteresisMRU(D, 24, **options)),
         "exact gradient": lambda: HysteresisMRU(D, 6, alpha_surr=None, **options),
-        "mru": lambda: MRU(dynamics.simplified_brc(c=0.1), D, 6, **options),
+        "mru": lambda: strong(MRU(dynamics.simplified_brc(c=0.1), D, 24, **options)),
+        "three branches": lambda: strong(
+            MRU(dynamics.Field(staircase, bounds=(-1.01, 1.01)), D, 6, max_branches=3, **options)
+        ),
         "stack": lambda: Stack("hybrid", D, 6, 2, **options),
         "batch norm": lambda: Stack("bmru", D, 6, 2, norm="batch", **options),
     }

@@ -9,7 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from multistable import BMRU, LRU, ModelConfig, PositionConfig, Stack, build_model
+from multistable import (
+    BMRU,
+    BRC,
+    FSM,
+    LRU,
+    Counter,
+    HysteresisMRU,
+    MinGRU,
+    ModelConfig,
+    PositionConfig,
+    Stack,
+    build_model,
+)
 from multistable.streamed import streamed
 from tolerances import assert_close
 
@@ -23,6 +35,10 @@ MAKE = {
     "bmru": lambda: BMRU(3, 6, 2, batch_first=True),
     "branch": lambda: BMRU(3, 6, batch_first=True, start="branch"),
     "lru": lambda: LRU(3, 6, batch_first=True),
+    "mingru": lambda: MinGRU(3, 6, batch_first=True),
+    "counter": lambda: Counter(3, 6, batch_first=True),
+    "fsm": lambda: FSM(3, 6, n_states=3, batch_first=True),
+    "brc": lambda: BRC(3, 6, batch_first=True),
     "stack": lambda: Stack("hybrid", 3, 6, 2, batch_first=True),
     "model": lambda: build_model(
         ModelConfig(("hybrid",), pooling="none", position=PositionConfig(T=40), **SIZES)
@@ -87,7 +103,9 @@ def test_nan_states_are_kept():
 
 
 @pytest.mark.parametrize(
-    "rnn", [BMRU(3, 4, bidirectional=True), Stack("bmru", 3, 4, norm="batch")], ids=["both", "norm"]
+    "rnn",
+    [BMRU(3, 4, bidirectional=True), Stack("bmru", 3, 4, norm="batch"), HysteresisMRU(3, 4)],
+    ids=["both", "norm", "exact"],
 )
 def test_modules_that_need_all_pieces_are_refused(rnn):
     with pytest.raises(ValueError, match="module must not"):

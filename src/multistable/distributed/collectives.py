@@ -65,16 +65,15 @@ class _Nearest(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, has: Tensor, exchange: Exchange, reverse: bool) -> tuple[Tensor, Tensor]:
         every, owners = exchange.gather("the steps at borders", x, has)  # [R, B, ...], [R, B]
-        read = torch.full_like(has, -1, dtype=torch.int64)  # from which rank, [B]
+        read = source = torch.full_like(has, -1, dtype=torch.int64)  # from which rank, [B]
         readers = torch.zeros_like(owners)  # who reads from this one
         for rank in reversed(range(exchange.size)) if reverse else range(exchange.size):
             readers[rank] = read == exchange.rank
-            if rank == exchange.rank:
-                source = read
+            source = read if rank == exchange.rank else source
             read = torch.where(owners[rank], rank, read)
         ctx.save_for_backward(readers)
         ctx.exchange = exchange
-        found = source >= 0
+        found = source.ge(0)
         ctx.mark_non_differentiable(found)
         return every[source.clamp(min=0), torch.arange(len(has), device=x.device)], found
 

@@ -323,8 +323,9 @@ def _scan_piece(
         last_x, last_beta = (border.last(part).to(wide(x.dtype)) for part in (x, beta))
         last = torch.cat([part.to(x.dtype) for part in _sides(last_x, last_beta, _fold(last_beta))], dim=-1)
         start = _start(h0, x)
-        (enters, known) = border.before(last, torch.cat([start, -start], dim=-1), x)
-        upper, lower, write, value, two = _branches(x, beta, *enters.chunk(2, dim=-1), reset)
+        enters, known = border.before(last, torch.cat([start, -start], dim=-1), x)
+        high, low = enters.chunk(2, dim=-1)
+        upper, lower, write, value, two = _branches(x, beta, high, low, reset)
         valid = border.valid(x)
         closed = ~valid if reset is None else ~valid | reset  # gates without a gradient
         if h0 is None and x.shape[1]:
