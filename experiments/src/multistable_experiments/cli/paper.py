@@ -44,6 +44,10 @@ AddressOption = Annotated[
     str | None,
     typer.Option(help='Of a Ray cluster, "auto" for the one of this machine.', show_default="a Ray of its own"),
 ]
+MirrorOption = Annotated[
+    str | None,
+    typer.Option(help="An address such as s3://bucket/name, where checkpoints, models and results are kept as well."),
+]
 SlurmOption = Annotated[
     list[str] | None, typer.Option(help="A parameter of Slurm, such as partition=gpu; several if needed.")
 ]
@@ -82,12 +86,14 @@ def reproduce(
     gpus: GpusOption = 0,
     address: AddressOption = None,
     slurm: SlurmOption = None,
+    mirror: MirrorOption = None,
 ) -> None:
     """Compute the paper's experiments: those that are missing, the most valuable first.
 
     Interrupt it at any time, or give it a budget: the same command resumes,
     within a run too, and computes the same numbers. With --on, each experiment
-    is a task of Ray or a job of Slurm; all machines must see --out and --results.
+    is a task of Ray or a job of Slurm; all machines must see --out and --results,
+    or reach --mirror.
 
     Exit code: 0 when all results exist, 3 when the budget is spent,
     1 when data are missing or a run cannot be computed, 2 for a bad value.
@@ -102,7 +108,17 @@ def reproduce(
         recipes = (recipe,) if recipe else ("paper", "best")
         resources = resources_of(cpus, gpus, address, slurm)
         summary = compute(
-            figures or None, scale, recipes, seeds, seconds, out, folder, Options(device), typer.echo, on, resources
+            figures or None,
+            scale,
+            recipes,
+            seeds,
+            seconds,
+            out,
+            folder,
+            Options(device, mirror=mirror),
+            typer.echo,
+            on,
+            resources,
         )
     raise typer.Exit(summary.exit_code)
 

@@ -38,6 +38,7 @@ def compute_on(
         ended = 0
         for task, outcome in run_all(engine, compute_task, items, resources, folders["out"] / engine, watch):
             ended += 1
+            sweep.fetch_results()
             sweep.say(f"{ended} of {len(items)}: {title(task.experiment)}")
             if isinstance(outcome, EngineError):
                 summary.skipped[task.experiment.name] = str(outcome)
@@ -54,7 +55,7 @@ def compute_on(
 
 @dataclass(frozen=True)
 class Task:
-    """An experiment for a worker, with the folders that all machines see."""
+    """An experiment for a worker, with the folders that all machines see; with a mirror, each has its own."""
 
     experiment: Experiment
     scale: Scale
@@ -74,6 +75,7 @@ def compute_task(task: Task) -> tuple[list[str], Summary]:
     if left <= 0:
         sweep.summary.out_of_time = True
         return ["  no time left to begin it"], sweep.summary
+    sweep.fetch_results()
     try:
         sweep.attempt(task.experiment)
         patience = time.monotonic() + PATIENCE
