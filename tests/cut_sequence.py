@@ -161,6 +161,29 @@ def check_bytes(cuts: tuple[int, ...]) -> None:
         assert pieces.exchange.count == 2 + through_last
 
 
+def check_bytes_of_others(cuts: tuple[int, ...]) -> None:
+    """What docs/scale.md says of other layers: bytes of forward and backward without the last state, N = 16."""
+    number, bits, flag = 4 * B * 16, B * 16 // 8, 1  # of all units; a flag per sequence fits into a byte
+    expected = {
+        "lru": (LRU(D, 16, batch_first=True), number + 8 + flag, number),  # 16 numbers are 8 complex units
+        "mingru": (MinGRU(D, 16, batch_first=True), 2 * number + flag, number),
+        "counter": (Counter(D, 16, batch_first=True), number + 8 + flag, number),
+        # Branches before the piece, a latch, the last state:
+        "hysteresis": (
+            HysteresisMRU(D, 16, batch_first=True),
+            2 * number + flag + bits + number + number + flag,
+            number,
+        ),
+    }
+    for name, (rnn, forwards, backwards) in expected.items():
+        with sequence_parallel() as pieces:
+            output = rnn(part(torch.randn(B, T, D), cuts))[0]
+            sent = pieces.exchange.bytes_sent
+            output.sum().backward()
+        found = sent, pieces.exchange.bytes_sent - sent
+        assert found == (forwards, backwards), f"{name}: {found}, expected {(forwards, backwards)}"
+
+
 # Layers
 
 
@@ -321,13 +344,18 @@ def check_streamed(cuts: tuple[int, ...]) -> None:
 
 
 def check_compile(cuts: tuple[int, ...]) -> None:
-    """The graph breaks at the exchange, and the result is the same."""
-    rnn, x = BMRU(D, 6, batch_first=True).double(), torch.randn(B, T, D, dtype=torch.float64)
-    with sequence_parallel():
-        expected = rnn(part(x, cuts))
-        found = torch.compile(rnn, backend="aot_eager")(part(x, cuts))
-    for a, b in zip(found, expected, strict=True):
-        assert_close(a, b)
+    """The graph breaks at the exchange; outputs and gradients are the same."""
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    for rnn in (BMRU(D, 6, batch_first=True).double(), Stack("hybrid", D, 6, batch_first=True).double()):
+        found = []
+        for call in (rnn, torch.compile(rnn, backend="aot_eager")):
+            rnn.zero_grad()
+            with sequence_parallel():
+                output = call(part(x, cuts))[0]
+                output.square().sum().backward()
+            found.append([output.detach(), *(parameter.grad for parameter in rnn.parameters())])
+        for a, b in zip(*found, strict=True):
+            assert_close(a, b, "compiled")
 
 
 def check_refusals(cuts: tuple[int, ...]) -> None:
@@ -369,6 +397,7 @@ if __name__ == "__main__":
         check_bits(cuts)
         check_gradients(cuts)
         check_bytes(cuts)
+        check_bytes_of_others(cuts)
         check_layers(cuts, thorough=i == 0)
         check_models(cuts)
     check_checkpointing(CUTS[size][0])
