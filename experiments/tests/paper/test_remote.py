@@ -1,6 +1,7 @@
 """Experiments as tasks of an engine, without the engine."""
 
 import math
+import os
 import threading
 from pathlib import Path
 
@@ -39,3 +40,6 @@ def test_a_task_waits_for_the_attempt_before_it(patience, done, tmp_path, monkey
     assert len(list(Path(tmp_path / "results").rglob("*.json"))) == done
     assert ("another process" in str(summary.skipped)) == (not done)
     assert sum("in use" in line for line in lines) == 1 - done
+    log = (folder / remote.LOG).read_text().splitlines()
+    assert log[0].endswith(f"{os.getpid()}: begins")
+    assert ("test mse" in log[-1]) == bool(done)
