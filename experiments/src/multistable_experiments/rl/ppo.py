@@ -3,9 +3,9 @@
 ``examples/ppo_memory.py`` explains the same algorithm step by step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -94,6 +94,9 @@ class Rollout(NamedTuple):
         return Rollout(*(x[:, chosen] if x is self.state else x[chosen] for x in self))
 
 
+PLAYED = ("envs", "x", "reset", "state", "totals", "rollouts")  # attributes of a learner that change as it plays
+
+
 class Learner:
     """An agent, its environments, and where they stand between two rollouts."""
 
@@ -106,15 +109,35 @@ class Learner:
         self.reset = torch.ones(len(x), dtype=torch.bool)
         self.state = agent.memory.initial_state((len(x),), self.x)
         self.totals = np.zeros(len(x))  # rewards of the episodes that are being played
+        self.rollouts = 0  # behind us
 
-    def train(self) -> Iterator[dict[str, float]]:
-        """All rollouts. After each, while the agent still has the weights that played it, yield its episodes."""
-        for i in range(self.settings.rollouts):
+    def train(self, between: Callable[[], None] = lambda: None) -> Iterator[dict[str, float]]:
+        """The rollouts that are left. After each, while the agent still has the weights that played it, yield its
+        episodes; ``between`` is called after the update."""
+        while self.rollouts < self.settings.rollouts:
             for group in self.optimiser.param_groups:
-                group["lr"] = self.settings.rate * (1 - i / self.settings.rollouts)
+                group["lr"] = self.settings.rate * (1 - self.rollouts / self.settings.rollouts)
             rollout, episodes = self.collect()
             yield episodes
             self.update(rollout)
+            self.rollouts += 1
+            between()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next rollout depends on, but torch's and numpy's global random numbers."""
+        return {
+            "agent": self.agent.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "random": self.random.get_state(),
+            "attributes": {name: getattr(self, name) for name in PLAYED},
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.agent.load_state_dict(state["agent"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.random.set_state(state["random"])
+        for name, value in state["attributes"].items():
+            setattr(self, name, value)
 
     @torch.no_grad()
     def collect(self) -> tuple[Rollout, dict[str, float]]:
