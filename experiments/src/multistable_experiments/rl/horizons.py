@@ -100,8 +100,9 @@ def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, d
     agent can lose in one update what it had learned: with a latch, one threshold too low is enough.
     """
     checkpoint = checkpoint or Checkpoint()
+    width = width_of(run.cell, run.width)  # before the seed: it may build agents, which draws random numbers
     torch.manual_seed(run.seed)
-    agent = Agent(run.cell, 3, len(ACTIONS), width_of(run.cell, run.width))
+    agent = Agent(run.cell, 3, len(ACTIONS), width)
     learner = Learner(agent, TMazes(run.settings.envs, run.longest, noise=run.noise), run.settings, run.seed)
     notes = {"right": [], "most": -1.0, "best": copy.deepcopy(agent.state_dict()), "seconds": 0.0}
     checkpoint.load(learner, notes)
