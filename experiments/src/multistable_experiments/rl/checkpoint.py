@@ -37,14 +37,14 @@ class Checkpoint:
         learner.load_state(content["learner"])
         notes.update(content["notes"])
         torch.set_rng_state(content["torch"])
-        np.random.set_state(content["numpy"])  # noqa: NPY002: some tasks of POPGym draw from it
+        np.random.set_state(content["numpy"])  # some tasks of POPGym draw from it
 
     def keep(self, learner: Learner, notes: dict[str, Any]) -> None:
         """Write the file if it is time to; raise :class:`OutOfTimeError` if the deadline is over."""
         over = self.deadline is not None and time.time() > self.deadline
         if self.path is not None and (over or time.time() > self.last + EVERY):
             content = {"learner": learner.state_dict(), "notes": notes}
-            content |= {"torch": torch.get_rng_state(), "numpy": np.random.get_state()}  # noqa: NPY002
+            content |= {"torch": torch.get_rng_state(), "numpy": np.random.get_state()}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, pickle.dumps(content))
             self.last = time.time()

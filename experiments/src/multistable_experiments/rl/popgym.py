@@ -66,7 +66,7 @@ def search(cell: str, steps: int) -> list[PopgymRun]:
 
 
 def best_rate(cell: str, steps: int, folder: Path) -> float | None:
-    """The learning rate with the largest mean score in the search, the first of several; None while a run is missing."""
+    """The learning rate with the largest mean score in the search, the first of equals; None while runs are missing."""
     results = {run: stored(run, folder) for run in search(cell, steps)}
     if any(result is None for result in results.values()):
         return None
@@ -112,7 +112,7 @@ def measure(run: PopgymRun, checkpoint: Checkpoint | None = None) -> dict[str, A
     width, notes = width_of(run.task, run.cell, run.blocks, run.width), {"returns": [], "seconds": 0.0}
     with one_thread():
         torch.manual_seed(run.seed)
-        np.random.seed(run.seed)  # noqa: NPY002: some tasks of POPGym draw from it
+        np.random.seed(run.seed)  # some tasks of POPGym draw from it
         agent = Agent(run.cell, *spaces_of(run.task), width, run.blocks)
         learner = Learner(agent, PopgymEnvs(run.task, run.envs), run.settings, run.seed)
         checkpoint.load(learner, notes)

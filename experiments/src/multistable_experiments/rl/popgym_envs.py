@@ -83,7 +83,7 @@ class PopgymEnvs(VectorEnv):
 
 
 def fill(space: spaces.Space, values: np.ndarray, x: np.ndarray) -> None:
-    """Write ``values [B, ...]`` of a space into the zeros ``x [B, flatdim(space)]``: choices as ones, numbers as such."""
+    """Write ``values [B, ...]`` into the zeros ``x [B, flatdim(space)]``: a one for a choice, numbers as they are."""
     if isinstance(space, spaces.Box):
         x[:] = values.reshape(len(x), -1)
         return

@@ -71,11 +71,12 @@ class _Several(Distribution):
 def policy_of(outputs: Tensor, space: spaces.Space) -> Distribution:
     """Actions from the actor's outputs ``[..., policy_outputs(space)]``."""
     if isinstance(space, spaces.Discrete):
-        return Categorical(logits=outputs)
+        return Categorical(logits=outputs, validate_args=False)  # a check would wait for the GPU
     if isinstance(space, spaces.MultiDiscrete):
-        return _Several([Categorical(logits=part) for part in outputs.split(space.nvec.tolist(), dim=-1)])
+        parts = outputs.split(space.nvec.tolist(), dim=-1)
+        return _Several([Categorical(logits=part, validate_args=False) for part in parts])
     mean, spread = outputs.chunk(2, dim=-1)
-    return Independent(Normal(mean, F.softplus(spread + 0.5) + 1e-3), 1)
+    return Independent(Normal(mean, F.softplus(spread + 0.5) + 1e-3, validate_args=False), 1)
 
 
 class Rollout(NamedTuple):
@@ -177,7 +178,7 @@ class Learner:
         for _ in range(settings.epochs):
             for chosen in torch.randperm(settings.envs, generator=self.random).chunk(settings.batches):
                 self.optimiser.zero_grad()
-                self.loss(rollout.of(chosen)).backward()
+                self.loss(rollout.of(chosen.to(rollout.x.device))).backward()
                 nn.utils.clip_grad_norm_(self.agent.parameters(), settings.max_norm)
                 self.optimiser.step()
 
