@@ -8,16 +8,8 @@ pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install
 
 from multistable_experiments.rl import horizons
 from multistable_experiments.rl.agent import CELLS, Agent
-from multistable_experiments.rl.horizons import (
-    RATES,
-    SEARCH_SEED,
-    TMazeRun,
-    best_rate,
-    measure,
-    plan,
-    search,
-    width_of,
-)
+from multistable_experiments.rl.horizons import TMazeRun, best_rate, measure, plan, search, width_of
+from multistable_experiments.rl.rates import RATES, SEARCH_SEED
 from multistable_experiments.rl.results import load, store, stored, walks_of
 
 SMALL = TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=2, lengths=(2, 4), episodes=10)

@@ -5,15 +5,8 @@ import pytest
 pytestmark = pytest.mark.extra
 pytest.importorskip("popgym", reason="popgym is not installed: pip install './experiments[rl]'")
 
-from multistable_experiments.rl.popgym import (  # noqa: E402
-    RATES,
-    SEARCHED,
-    PopgymRun,
-    best_rate,
-    measure,
-    plan,
-    search,
-)
+from multistable_experiments.rl.popgym import SEARCHED, PopgymRun, best_rate, measure, plan, search  # noqa: E402
+from multistable_experiments.rl.rates import RATES  # noqa: E402
 from multistable_experiments.rl.results import store  # noqa: E402
 
 

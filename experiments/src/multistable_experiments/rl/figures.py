@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from multistable_experiments.page.pictures import COLOURS, label_ends
 from multistable_experiments.paper.figures.style import GREY, label, panels
+from multistable_experiments.rl.rates import RATES, is_search, maze_rates
 from multistable_experiments.rl.results import load, walks_of
 
 __all__ = ["NAMES", "draw_t_maze", "successes"]
@@ -54,11 +55,15 @@ def draw_panel(axis: Axes, found: dict[str, dict[int, list[float]]]) -> None:
 
 
 def successes(results: Sequence[dict[str, Any]], noise: bool) -> dict[str, dict[int, list[float]]]:
-    """The share of right turns at each length, one for each seed, of the runs that were tested at all lengths."""
+    """The share of right turns at each length, one for each seed, at the learning rate of each cell."""
     found: dict[str, dict[int, list[float]]] = {}
+    rates = maze_rates(results)
     for cell in NAMES:
-        runs = [r for r in results if (r["run"]["cell"], r["run"]["noise"]) == (cell, noise) and len(r["walks"]) > 1]
-        for run in runs:
-            for each in walks_of(run):
-                found.setdefault(cell, {}).setdefault(each.length, []).append(each.success)
+        for result in results:
+            run = result["run"]
+            if (run["cell"], run["noise"], run["rate"]) == (cell, noise, rates.get(cell, RATES[0])) and not is_search(
+                result
+            ):
+                for each in walks_of(result):
+                    found.setdefault(cell, {}).setdefault(each.length, []).append(each.success)
     return found

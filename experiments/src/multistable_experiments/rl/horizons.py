@@ -14,14 +14,12 @@ from multistable_experiments.rl.agent import Agent, fit_width
 from multistable_experiments.rl.checkpoint import Checkpoint
 from multistable_experiments.rl.corridors import LENGTHS, walk
 from multistable_experiments.rl.ppo import Learner, Settings
-from multistable_experiments.rl.results import most_right, stored
+from multistable_experiments.rl.rates import RATES, SEARCH_SEED, maze_rates
+from multistable_experiments.rl.results import stored
 from multistable_experiments.rl.tmaze import ACTIONS, TMazes
 from multistable_experiments.threads import one_thread
 
-__all__ = ["RATES", "TMazeRun", "best_rate", "measure", "plan", "search", "train"]
-
-RATES = (1e-3, 3e-4, 3e-3)
-SEARCH_SEED = 100
+__all__ = ["TMazeRun", "best_rate", "measure", "plan", "search", "train"]
 
 
 @dataclass(frozen=True)
@@ -60,15 +58,10 @@ def search(cell: str) -> list[TMazeRun]:
 
 
 def best_rate(cell: str, folder: Path) -> float | None:
-    """The learning rate with most right turns in training, in whole percent, the first of several.
-
-    Counted are the best ``window`` rollouts in a row, in both mazes of the search. None while a run is missing.
-    """
-    results = {run: stored(run, folder) for run in search(cell)}
-    if any(result is None for result in results.values()):
-        return None
-    shares = {rate: [most_right(r) for run, r in results.items() if r and run.rate == rate] for rate in RATES}
-    return max(RATES, key=lambda rate: round(sum(shares[rate]) / max(1, len(shares[rate])), 2))
+    """The learning rate of a cell; None while runs of its search are missing."""
+    results = [stored(run, folder) for run in search(cell)]
+    found = [result for result in results if result is not None]
+    return maze_rates(found).get(cell, RATES[0]) if len(found) == len(results) else None
 
 
 def plan(cells: Sequence[str], seeds: int, folder: Path) -> list[TMazeRun]:

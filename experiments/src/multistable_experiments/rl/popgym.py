@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ from multistable_experiments.rl.agent import Agent, fit_width
 from multistable_experiments.rl.checkpoint import Checkpoint
 from multistable_experiments.rl.popgym_envs import PopgymEnvs
 from multistable_experiments.rl.ppo import Learner, Settings, policy_outputs
+from multistable_experiments.rl.rates import RATES, SEARCH_SEED, popgym_rates
 from multistable_experiments.rl.results import stored
 from multistable_experiments.threads import one_thread
 
-__all__ = ["RATES", "SEARCHED", "TASKS", "PopgymRun", "best_rate", "measure", "plan", "search"]
+__all__ = ["SEARCHED", "TASKS", "PopgymRun", "best_rate", "measure", "plan", "search"]
 
 TASKS = (
     "RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "Battleship", "Concentration", "HigherLower",
@@ -30,8 +30,6 @@ TASKS = (
     "PositionOnlyPendulum", "NoisyPositionOnlyPendulum",
 )  # fmt: skip
 SEARCHED = ("RepeatPrevious", "PositionOnlyCartPole")
-RATES = (1e-3, 3e-4, 3e-3)
-SEARCH_SEED = 100
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,10 @@ def search(cell: str, steps: int) -> list[PopgymRun]:
 
 
 def best_rate(cell: str, steps: int, folder: Path) -> float | None:
-    """The learning rate with the largest mean score in the search, the first of equals; None while runs are missing."""
-    results = {run: stored(run, folder) for run in search(cell, steps)}
-    if any(result is None for result in results.values()):
-        return None
-    return max(RATES, key=lambda rate: fmean(r["score"] for run, r in results.items() if r and run.rate == rate))
+    """The learning rate of a cell; None while runs of its search are missing."""
+    results = [stored(run, folder) for run in search(cell, steps)]
+    found = [result for result in results if result is not None]
+    return popgym_rates(found)[cell] if len(found) == len(results) else None
 
 
 def plan(cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int, folder: Path) -> list[PopgymRun]:

@@ -1,7 +1,7 @@
 """POPGym's environments side by side, with all that an agent sees of them in one vector.
 
 An observation is joined by the last action and a mark of the first step, as in POPGym's own experiments: what its
-wrappers ``PreviousAction`` and ``Antialias`` and gymnasium's ``FlattenObservation`` give, at two thirds of the time,
+wrappers ``PreviousAction`` and ``Antialias`` and gymnasium's ``FlattenObservation`` give, in about half the time,
 and without the functions in them that cannot be pickled: a run is resumed with its environments as they were.
 """
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from multistable_experiments.files import read_json, stored_result, write_json
 
-__all__ = ["Run", "Walk", "load", "most_right", "store", "stored", "walks_of"]
+__all__ = ["Run", "Walk", "load", "store", "stored", "walks_of"]
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,6 @@ def store(run: Run, result: dict[str, Any], folder: Path, about: dict[str, Any])
 def load(folder: Path) -> list[dict[str, Any]]:
     """All stored results of T-mazes, sorted by name."""
     return [read_json(path) for path in sorted(folder.glob("tmaze-*.json"))]
-
-
-def most_right(result: dict[str, Any]) -> float:
-    """The share of right turns in the best rollouts in a row of a training."""
-    training, window = result["training"], result["run"]["window"]
-    return max(sum(training[i : i + window]) / window for i in range(max(1, len(training) - window + 1)))
 
 
 def walks_of(result: dict[str, Any]) -> list[Walk]:
