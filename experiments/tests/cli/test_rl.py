@@ -1,6 +1,7 @@
 """The commands ``multistable rl`` and ``multistable reproduce rl``."""
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from multistable_experiments.cli import app
@@ -66,6 +67,18 @@ def test_reproduce_computes_all_that_is_missing(tmp_path, small):
     ]
     call(*words)
     assert {path.name: path.read_bytes() for path in (tmp_path / "rl").iterdir()} == before
+
+
+def test_speed_is_measured_with_the_threads_that_were_asked_for(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "LENGTHS", (4,))
+    before = torch.get_num_threads()
+    try:
+        assert call("rl", "speed", "--threads", 2, *folders).exit_code == 0
+    finally:
+        torch.set_num_threads(before)
+    content = read_json(tmp_path / "results" / "speed-cpu-2-threads.json")
+    assert content["machine"]["threads"] == 2
+    assert len(content["rows"]) == 2 * len(speed.MEMORIES)
 
 
 @pytest.mark.parametrize(("words", "message"), [("t-maze gpt", "cells must be"), ("popgym --tasks Go", "tasks must")])

@@ -7,6 +7,7 @@ import torch
 
 pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install './experiments[rl]'")
 
+from multistable_experiments.files import DamagedFileError
 from multistable_experiments.rl import checkpoint, horizons
 from multistable_experiments.rl.checkpoint import Checkpoint, OutOfTimeError
 from multistable_experiments.rl.horizons import TMazeRun
@@ -74,3 +75,11 @@ def test_it_is_written_now_and_then_and_removed(tmp_path, monkeypatch):
     Checkpoint(path).remove()
     Checkpoint(path).remove()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a pickle"])
+def test_a_damaged_one_is_named(content, tmp_path):
+    path = tmp_path / "run.pickle"
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"run\.pickle is truncated or corrupt; without it"):
+        horizons.measure(SMALL, Checkpoint(path))

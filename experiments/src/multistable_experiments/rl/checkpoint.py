@@ -1,6 +1,7 @@
 """Runs that are interrupted between two rollouts, and resumed with the same numbers.
 
-A checkpoint has the learner (weights, optimiser, environments, states, random numbers) and the notes of its run.
+A checkpoint has the learner (weights, optimiser, environments, states, random numbers) and the notes of its run. It is
+a pickle, because environments are objects of other packages: load only your own.
 """
 
 import pickle
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from multistable_experiments.files import write_atomically
+from multistable_experiments.files import DamagedFileError, write_atomically
 from multistable_experiments.rl.ppo import Learner
 
 __all__ = ["Checkpoint", "OutOfTimeError"]
@@ -33,7 +34,10 @@ class Checkpoint:
         """Bring both to where they were, if there is a file."""
         if self.path is None or not self.path.exists():
             return
-        content = pickle.loads(self.path.read_bytes())
+        try:
+            content = pickle.loads(self.path.read_bytes())
+        except (pickle.UnpicklingError, EOFError) as error:
+            raise DamagedFileError(f"{self.path} is truncated or corrupt; without it the run begins anew") from error
         learner.load_state(content["learner"])
         notes.update(content["notes"])
         torch.set_rng_state(content["torch"])
