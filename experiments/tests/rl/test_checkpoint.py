@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install './experiments[rl]'")
 
 from multistable_experiments.files import DamagedFileError
-from multistable_experiments.rl import checkpoint, horizons
+from multistable_experiments.rl import checkpoint, corridors, horizons
 from multistable_experiments.rl.checkpoint import Checkpoint, OutOfTimeError
 from multistable_experiments.rl.horizons import TMazeRun
 
@@ -40,11 +40,13 @@ def interrupted(measure, run, path, rollouts):
 
 
 @pytest.mark.parametrize("cell", ["hybrid", "lstm", "none"])
-def test_a_t_maze_goes_on_with_the_same_numbers(cell, tmp_path):
+def test_a_t_maze_goes_on_with_the_same_numbers(cell, tmp_path, monkeypatch):
+    """In training and on its walk: 6 rollouts and 5 steps behind the clue."""
+    monkeypatch.setattr(corridors, "CHUNK", 10)
     run = replace(SMALL, cell=cell)
     whole = horizons.measure(run)
     parts, interruptions = interrupted(horizons.measure, run, tmp_path / "run.pickle", rollouts=2)
-    assert interruptions == 3
+    assert interruptions == 5
     assert {**parts, "seconds": None} == {**whole, "seconds": None}
     assert len(whole["training"]) == run.rollouts
 
@@ -70,7 +72,7 @@ def test_it_is_written_now_and_then_and_removed(tmp_path, monkeypatch):
     assert written == []
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     horizons.measure(SMALL, Checkpoint(path))
-    assert written == [path] * SMALL.rollouts
+    assert written == [path] * (SMALL.rollouts + len(SMALL.lengths))
     path.write_bytes(b"")
     Checkpoint(path).remove()
     Checkpoint(path).remove()

@@ -67,6 +67,6 @@ def test_the_best_weights_are_kept(monkeypatch):
             yield {"right": right}
 
     monkeypatch.setattr(horizons.Learner, "train", fake)
-    agent, notes = horizons.train(replace(SMALL, window=2))
+    agent, notes, _ = horizons.train(replace(SMALL, window=2))
     assert agent.critic.bias.item() == 4
     assert notes["right"] == [0.4, 0.9, 1.0, 1.0, 1.0, 0.3]

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -86,8 +86,8 @@ def width_of(cell: str, bmru_width: int) -> int:
     return bmru_width if cell == "bmru" else fit_width(lambda H: Agent(cell, 3, len(ACTIONS), H), target)
 
 
-def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, dict[str, Any]]:
-    """The agent with its best weights, and the notes: right turns in each rollout of the training, seconds.
+def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, dict[str, Any], Callable[[], None]]:
+    """The agent with its best weights; the notes: right turns in each rollout, seconds; what keeps them.
 
     The best weights are those behind the ``window`` rollouts that had the most right turns, the last of several. An
     agent can lose in one update what it had learned: with a latch, one threshold too low is enough.
@@ -97,7 +97,7 @@ def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, d
     torch.manual_seed(run.seed)
     agent = Agent(run.cell, 3, len(ACTIONS), width)
     learner = Learner(agent, TMazes(run.settings.envs, run.longest, noise=run.noise), run.settings, run.seed)
-    notes = {"right": [], "most": -1.0, "best": copy.deepcopy(agent.state_dict()), "seconds": 0.0}
+    notes = {"right": [], "most": -1.0, "best": copy.deepcopy(agent.state_dict()), "seconds": 0.0, "walk": {}}
     checkpoint.load(learner, notes)
     start = time.perf_counter() - notes["seconds"]
 
@@ -110,24 +110,21 @@ def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, d
         recent = sum(notes["right"][-run.window :]) / run.window
         if recent >= notes["most"]:
             notes["most"], notes["best"] = recent, copy.deepcopy(agent.state_dict())
+        notes["trained"] = time.perf_counter() - start
     agent.load_state_dict(notes["best"])
-    return agent.eval(), notes
+    return agent.eval(), notes, keep
 
 
 def measure(run: TMazeRun, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
     """Train and test."""
     with one_thread():
-        agent, notes = train(run, checkpoint)
-        start = time.perf_counter()
-        walks = walk(agent, run.noise, run.lengths, run.episodes, seed=run.seed)
+        agent, notes, keep = train(run, checkpoint)
+        walks = walk(agent, run.noise, run.lengths, run.episodes, seed=run.seed, notes=notes["walk"], between=keep)
     return {
         "settings": asdict(run.settings),
         "width": width_of(run.cell, run.width),
         "parameters": sum(parameter.numel() for parameter in agent.parameters()),
         "training": [round(share, 4) for share in notes["right"]],
         "walks": [each.as_dict() for each in walks],
-        "seconds": {
-            "training": round(notes["seconds"], 1),
-            "all": round(notes["seconds"] + time.perf_counter() - start, 1),
-        },
+        "seconds": {"training": round(notes["trained"], 1), "all": round(notes["seconds"], 1)},
     }
