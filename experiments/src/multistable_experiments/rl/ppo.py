@@ -177,10 +177,14 @@ class Learner:
         settings = self.settings
         for _ in range(settings.epochs):
             for chosen in torch.randperm(settings.envs, generator=self.random).chunk(settings.batches):
-                self.optimiser.zero_grad()
-                self.loss(rollout.of(chosen.to(rollout.x.device))).backward()
-                nn.utils.clip_grad_norm_(self.agent.parameters(), settings.max_norm)
-                self.optimiser.step()
+                self.descend(rollout.of(chosen))
+
+    def descend(self, rollout: Rollout) -> None:
+        """One step of the optimiser on all of a rollout."""
+        self.optimiser.zero_grad()
+        self.loss(rollout).backward()
+        nn.utils.clip_grad_norm_(self.agent.parameters(), self.settings.max_norm)
+        self.optimiser.step()
 
     def loss(self, rollout: Rollout) -> Tensor:
         settings = self.settings
