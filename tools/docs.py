@@ -379,23 +379,30 @@ def t_maze() -> str:
 
 def mazes(noise: bool) -> str:
     results = agents("tmaze-*.json")
-    rates = maze_rates(results)
+    chosen = maze_rates(results)
     tested = [r for r in results if r["run"]["noise"] == noise and not is_search(r)]
     lengths = sorted({walk["length"] for r in tested for walk in r["walks"]})
     rows = []
     for cell in AGENTS:
-        rate = rates.get(cell, RATES[0])
-        own = [r for r in tested if (r["run"]["cell"], r["run"]["rate"]) == (cell, rate)]
-        walks = [walk for r in own for walk in r["walks"]]
-        at = [[f"{100 * success(walk):.0f}" for walk in walks if walk["length"] == length] for length in lengths]
-        parameters = f"{own[0]['parameters']:,}" if own else ""
-        rows.append((cell, len(own), parameters, f"{rate:g}", *map(", ".join, at)))
-    names = ["cell", "seeds", "parameters", "rate", *(f"{length:,}" for length in lengths)]
-    return markdown_table("; ".join(names), rows)
+        best = chosen.get(cell, RATES[0])
+        others = {r["run"]["rate"] for r in tested if r["run"]["cell"] == cell} - {best}
+        for rate in (best, *sorted(others)):
+            own = [r for r in tested if (r["run"]["cell"], r["run"]["rate"]) == (cell, rate)]
+            walks = [walk for r in own for walk in r["walks"]]
+            at = [[success(walk) for walk in walks if walk["length"] == length] for length in lengths]
+            words = f"**{rate:g}**" if rate == best else f"{rate:g}"
+            rows.append((cell, words, ", ".join(str(r["run"]["seed"]) for r in own), *map(", ".join, at)))
+    return markdown_table("; ".join(["cell", "rate", "seeds", *(f"{length:,}" for length in lengths)]), rows)
 
 
-def success(walk: dict) -> float:
-    return walk["right"] / (walk["right"] + walk["wrong"] + walk["strayed"])
+def success(walk: dict) -> str:
+    """Right turns in percent; 100 only if it is all of them.
+
+    >>> success({"right": 9_999, "wrong": 1, "strayed": 0}), success({"right": 3, "wrong": 0, "strayed": 0})
+    ('99.9', '100')
+    """
+    share = walk["right"] / (walk["right"] + walk["wrong"] + walk["strayed"])
+    return f"{100 * share:.0f}" if share == 1 or share < 0.995 else "99.9"
 
 
 def rates() -> str:
