@@ -402,7 +402,7 @@ def success(walk: dict) -> str:
     ('99.9', '100')
     """
     share = walk["right"] / (walk["right"] + walk["wrong"] + walk["strayed"])
-    return f"{100 * share:.0f}" if share == 1 or share < 0.995 else "99.9"
+    return f"{100 * share:.0f}" if share == 1 or share < 0.99 else f"{int(1000 * share) / 10:.1f}"
 
 
 def rates() -> str:
