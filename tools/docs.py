@@ -388,8 +388,8 @@ def mazes(noise: bool) -> str:
         others = {r["run"]["rate"] for r in tested if r["run"]["cell"] == cell} - {best}
         for rate in (best, *sorted(others)):
             own = [r for r in tested if (r["run"]["cell"], r["run"]["rate"]) == (cell, rate)]
-            walks = [walk for r in own for walk in r["walks"]]
-            at = [[success(walk) for walk in walks if walk["length"] == length] for length in lengths]
+            found = [{walk["length"]: success(walk) for walk in r["walks"]} for r in own]
+            at = [[by_length.get(length, "-") for by_length in found] for length in lengths]
             words = f"**{rate:g}**" if rate == best else f"{rate:g}"
             rows.append((cell, words, ", ".join(str(r["run"]["seed"]) for r in own), *map(", ".join, at)))
     return markdown_table("; ".join(["cell", "rate", "seeds", *(f"{length:,}" for length in lengths)]), rows)
