@@ -420,17 +420,19 @@ def rates() -> str:
     return markdown_table("; ".join(["cell", *names, "chosen"]), rows)
 
 
-STEPS, HELD = 2_000_000, 8  # of a run of POPGym; the first tasks ask to hold something
-TASKS = (
+HELD = (
     "RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "Battleship", "Concentration", "HigherLower",
-    "MineSweeper", "MultiarmedBandit", "PositionOnlyCartPole", "VelocityOnlyCartPole", "NoisyPositionOnlyCartPole",
+    "MineSweeper",
+)  # fmt: skip
+OTHERS = (
+    "MultiarmedBandit", "PositionOnlyCartPole", "VelocityOnlyCartPole", "NoisyPositionOnlyCartPole",
     "PositionOnlyPendulum", "NoisyPositionOnlyPendulum",
 )  # fmt: skip
 
 
 def popgym_search() -> str:
     """Scores at each learning rate of the search."""
-    results = [r for r in agents(f"popgym-*-{STEPS // 4}-*.json") if is_search(r)]
+    results = [r for r in agents("popgym-*-500000-*.json") if is_search(r)]
     found = {(r["run"]["cell"], r["run"]["task"], r["run"]["rate"]): f"{r['score']:.3f}" for r in results}
     chosen = popgym_rates(results)
     columns = [(task, rate) for task in ("RepeatPrevious", "PositionOnlyCartPole") for rate in sorted(RATES)]
@@ -444,16 +446,12 @@ def popgym_search() -> str:
 def popgym() -> str:
     """Scores of POPGym by task and cell, means over seeds, and their means over tasks."""
     scores: dict[tuple[str, str], list[float]] = {}
-    for r in agents(f"popgym-*-{STEPS}-*.json"):
+    for r in agents("popgym-*-2000000-*.json"):
         scores.setdefault((r["run"]["task"], r["run"]["cell"]), []).append(r["score"])
-    rows = [(task, *(spread(scores.get((task, cell), [])) for cell in AGENTS)) for task in TASKS]
-    means = [
-        ("**all 14**", TASKS),
-        ("**the 8 that ask to hold something**", TASKS[:HELD]),
-        ("**the other 6**", TASKS[HELD:]),
-    ]
-    rows += [(name, *(mean_score(scores, cell, tasks) for cell in AGENTS)) for name, tasks in means]
-    counts = [[len(scores.get((task, cell), [])) for task in TASKS] for cell in AGENTS]
+    rows = [(task, *(spread(scores.get((task, cell), [])) for cell in AGENTS)) for task in HELD + OTHERS]
+    means = {"all 14": HELD + OTHERS, "the 8 that ask to hold something": HELD, "the other 6": OTHERS}
+    rows += [(f"**{name}**", *(mean_score(scores, cell, tasks) for cell in AGENTS)) for name, tasks in means.items()]
+    counts = [[len(scores.get((task, cell), [])) for task in HELD + OTHERS] for cell in AGENTS]
     rows.append(("seeds", *("3" if set(each) == {3} else f"{min(each)} to {max(each)}" for each in counts)))
     return markdown_table("; ".join(["task", *AGENTS]), rows)
 

@@ -1,5 +1,6 @@
 """The figure of success by length of the corridor, drawn from the results of ``multistable rl t-maze``."""
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,15 +56,17 @@ def draw_panel(axis: Axes, found: dict[str, dict[int, list[float]]]) -> None:
 
 
 def successes(results: Sequence[dict[str, Any]], noise: bool) -> dict[str, dict[int, list[float]]]:
-    """The share of right turns at each length, one for each seed, at the learning rate of each cell."""
+    """The share of right turns at each length, one for each seed, at the learning rate of each cell.
+
+    An agent that guessed did not walk on as far as others did; it goes on guessing as before.
+    """
     found: dict[str, dict[int, list[float]]] = {}
     rates = maze_rates(results)
     for cell in NAMES:
-        for result in results:
-            run = result["run"]
-            if (run["cell"], run["noise"], run["rate"]) == (cell, noise, rates.get(cell, RATES[0])) and not is_search(
-                result
-            ):
-                for each in walks_of(result):
-                    found.setdefault(cell, {}).setdefault(each.length, []).append(each.success)
+        key = cell, noise, rates.get(cell, RATES[0])
+        own = [r for r in results if not is_search(r) and tuple(r["run"][k] for k in ("cell", "noise", "rate")) == key]
+        lengths = sorted({each.length for result in own for each in walks_of(result)})
+        for result, length in itertools.product(own, lengths):
+            share = [each.success for each in walks_of(result) if each.length <= length][-1]
+            found.setdefault(cell, {}).setdefault(length, []).append(share)
     return found
