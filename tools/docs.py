@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 from multistable_experiments.rl.rates import RATES, is_search, maze_rates, most_right, popgym_rates
 
@@ -444,15 +445,21 @@ def popgym_search() -> str:
 
 
 def popgym() -> str:
-    """Scores of POPGym by task and cell, means over seeds, and their means over tasks."""
+    """Scores of POPGym by task and cell, means over seeds, and their means over the tasks that all cells have."""
     scores: dict[tuple[str, str], list[float]] = {}
     for r in agents("popgym-*-2000000-*.json"):
         scores.setdefault((r["run"]["task"], r["run"]["cell"]), []).append(r["score"])
-    rows = [(task, *(spread(scores.get((task, cell), [])) for cell in AGENTS)) for task in HELD + OTHERS]
-    means = {"all 14": HELD + OTHERS, "the 8 that ask to hold something": HELD, "the other 6": OTHERS}
-    rows += [(f"**{name}**", *(mean_score(scores, cell, tasks) for cell in AGENTS)) for name, tasks in means.items()]
-    counts = [[len(scores.get((task, cell), [])) for task in HELD + OTHERS] for cell in AGENTS]
-    rows.append(("seeds", *("3" if set(each) == {3} else f"{min(each)} to {max(each)}" for each in counts)))
+    begun = [task for task in HELD + OTHERS if any((task, cell) in scores for cell in AGENTS)]
+    whole = [task for task in begun if all((task, cell) in scores for cell in AGENTS)]
+    rows = [(task, *(spread(scores.get((task, cell), [])) for cell in AGENTS)) for task in begun]
+    groups = {"mean of {} tasks": whole, "mean of {} that ask to hold something": [t for t in whole if t in HELD]}
+    groups["mean of {} others"] = [task for task in whole if task in OTHERS]
+    for name, tasks in groups.items():
+        if tasks:
+            means = [fmean(fmean(scores[task, cell]) for task in tasks) for cell in AGENTS]
+            rows.append((f"**{name.format(len(tasks))}**", *(f"**{mean:.3f}**" for mean in means)))
+    counts = [sorted({len(scores.get((task, cell), [])) for task in begun}) for cell in AGENTS]
+    rows.append(("seeds", *(" to ".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in counts)))
     return markdown_table("; ".join(["task", *AGENTS]), rows)
 
 
@@ -463,13 +470,7 @@ def spread(values: list[float]) -> str:
     """
     if len(values) < 2:
         return "".join(f"{value:.2f}" for value in values)
-    return f"{sum(values) / len(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-def mean_score(scores: dict[tuple[str, str], list[float]], cell: str, tasks: tuple[str, ...]) -> str:
-    """The mean over tasks of the means over seeds; nothing while a task has none."""
-    own = [scores.get((task, cell), []) for task in tasks]
-    return f"**{sum(sum(each) / len(each) for each in own) / len(own):.3f}**" if all(own) else ""
+    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def learners() -> str:
