@@ -40,14 +40,15 @@ function redraw() {
 function describe({ beta, inputs, states, cursor }) {
   const x = inputs[cursor], { x: x_c } = fold(beta);
   const inside = Math.abs(x) < x_c;
-  const number = (value, digits = 2) => value.toFixed(digits).replace("-", "\u2212");
+  const number = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=.*[1-9])/, "\u2212").replace("-", "");
   find("input-now").textContent = number(x);
   for (const name of ["exact", "bmru", "lru"]) find(`${name}-now`).textContent = number(states[name][cursor]);
-  find("verdict").textContent = inside
+  const words = inside
     ? `|x| is below the fold at ${number(x_c, 3)}: two stable states, and the past decides which.`
     : beta > 0
       ? `|x| is beyond the fold at ${number(x_c, 3)}: one stable state. The input writes, the past is gone.`
       : "With beta = 0 there is one stable state for every input: nothing is remembered.";
+  if (find("verdict").textContent !== words) find("verdict").textContent = words; // screen readers read what changes
 }
 
 function set(name, value) {
