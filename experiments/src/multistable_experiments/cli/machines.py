@@ -37,7 +37,9 @@ def machines(
     One JSON file per machine and seed. Small groups take seconds on a CPU.
     """
     from multistable_experiments.machine import describe
-    from multistable_experiments.state_machines import SMOKE, Training, record
+    from multistable_experiments.state_machines.plan import SMOKE
+    from multistable_experiments.state_machines.store import record
+    from multistable_experiments.state_machines.training import Training
 
     with exit_on_error():
         folder = out or default_folder("results") / "machines"
