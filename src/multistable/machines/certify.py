@@ -21,7 +21,7 @@ from multistable.machines.machine import Machine
 from multistable.machines.rounding import decide, scores_of
 from multistable.machines.transducer import Transducer
 
-__all__ = ["Verdict", "certify"]
+__all__ = ["Verdict", "certify", "step"]
 
 _BATCH = 1 << 12  # pairs whose successors are computed at a time
 
@@ -119,7 +119,7 @@ class _Walk:
             part = frontier[i : i + _BATCH]
             rows = b"".join(self.pairs[index][:units] for index in part)
             states = torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(part), units)
-            after, output, ratio = _step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))
+            after, output, ratio = step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))
             keys: list[bytes] = [bytes(row) for row in cast(Any, after).tolist()]
             answers: list[tuple[int, float]] = list(
                 zip(cast(Any, output).tolist(), cast(Any, ratio).tolist(), strict=True)
@@ -145,7 +145,7 @@ def _bytes(q: int) -> bytes:
     return q.to_bytes(4, "little")
 
 
-def _step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One symbol ``x [R, A]`` in the joint states ``[R, L * N]``: the states after, the output ``[R]``, the smallest
     ratio of a margin to its rounding ``[R]``."""
     rnn, (R, device) = model.rnn, (len(x), x.device)

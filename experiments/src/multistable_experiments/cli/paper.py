@@ -177,14 +177,14 @@ def figure(
         Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
     ] = None,
 ) -> None:
-    """Draw a figure of the paper, or t-maze, as SVG and PNG.
+    """Draw a figure of the paper, t-maze or machine, as SVG and PNG.
 
     Figures of trained models show the results that exist, and name those that are missing.
     """
     with exit_on_error():
         from multistable_experiments.paper.figures import FIGURES
 
-        names = (*FIGURES, "t-maze")
+        names = (*FIGURES, "t-maze", "machine")
         if name != "all" and name not in names:
             raise typer.BadParameter(f"name must be 'all' or one of {', '.join(names)}, got {name!r}")
         records = current_records(results, scale)
@@ -194,6 +194,11 @@ def figure(
                 from multistable_experiments.rl.figures import draw_t_maze
 
                 save_picture(draw_t_maze((results or default_folder("results")) / "rl"), out / each)
+                continue
+            if each == "machine":
+                from multistable_experiments.state_machines.figure import draw_machine
+
+                save_picture(draw_machine((results or default_folder("results")) / "machines"), out / each)
                 continue
             for own in recipes_of(FIGURES[each], recipe):
                 picture = FIGURES[each].draw(records, scale, own or "paper")
