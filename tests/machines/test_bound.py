@@ -11,7 +11,8 @@ from multistable.machines.bound import prove_by_units
 POINTS = 3
 ELEMENTS = list(permutations(range(POINTS)))
 S3 = Machine(
-    tuple(tuple(ELEMENTS.index(tuple(a[i] for i in q)) for a in ELEMENTS) for q in ELEMENTS), tuple(range(len(ELEMENTS)))
+    tuple(tuple(ELEMENTS.index(tuple(a[i] for i in q)) for a in ELEMENTS) for q in ELEMENTS),
+    tuple(range(len(ELEMENTS))),
 )
 
 

@@ -10,6 +10,7 @@ from multistable import FSM
 from multistable.machines import Machine, Transducer, certify
 from multistable.machines.bound import prove_by_units
 
+
 @pytest.mark.parametrize("machine", [PARITY, MOD_THREE], ids=["parity", "mod three"])
 def test_a_right_machine_is_proven(machine):
     verdict = certify(build(machine, units=2), machine)

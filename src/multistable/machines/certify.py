@@ -58,7 +58,9 @@ def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdi
     if rnn.num_layers == 1:
         ratio, pairs = prove_by_units(model, target)
         if ratio > 1:
-            return Verdict(True, None, pairs, ratio, "every reachable pair of a unit and the target gives a right output")
+            return Verdict(
+                True, None, pairs, ratio, "every reachable pair of a unit and the target gives a right output"
+            )
     walk = _Walk(model, target)
     frontier = walk.start()
     while frontier:

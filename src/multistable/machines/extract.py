@@ -13,7 +13,7 @@ __all__ = ["extract"]
 
 @torch.no_grad()
 def extract(model: Transducer, max_states: int = 10_000) -> Machine:
-    """All units of all layers as one machine, its states numbered in the order in which breadth-first search meets them.
+    """All units of all layers as one machine, its states numbered in the order of a breadth-first search.
 
     Transitions are what the scores decide in float64, without regard to margins. Raises if more than ``max_states``
     joint states can be reached.

@@ -156,7 +156,9 @@ def position_variants(found: list[Experiment], recipe: Recipe) -> list[Experimen
         "bmru-2-blocks-no-positions": replace(bmru, model=replace(bmru.model, position=None)),
         "bmru-2-blocks-untuned": replace(bmru, model=replace(bmru.model, position=untuned)),
         "lru-2-blocks-positions": replace(lru, model=replace(lru.model, position=everywhere)),
-        "counter-2-blocks-no-positions": replace(bmru, model=replace(bmru.model, cells=("counter",) * 2, position=None)),
+        "counter-2-blocks-no-positions": replace(
+            bmru, model=replace(bmru.model, cells=("counter",) * 2, position=None)
+        ),
     }
     if recipe == "paper":
         del variants["bmru-2-blocks-untuned"]  # no run of this recipe is tuned

@@ -24,7 +24,7 @@ Place = tuple[float, float]
 
 
 def draw_machine(folder: Path, name: str = SHOWN) -> Figure:
-    """The word problem of S3, and a trained model's joint states, each beside the state of the target that it stands for.
+    """The word problem of S3, and a trained model's joint states, each placed with the target's state it stands for.
 
     Colours are outputs, arrows the transitions of two symbols that generate the group (both machines read six).
     """

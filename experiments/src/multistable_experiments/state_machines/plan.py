@@ -21,7 +21,7 @@ RECIPES = {
     "A5": LARGE,
     "dyck": replace(LARGE, machine="dyck", length=16, units=16, states=16),
 }
-"""How the larger machines are trained. A unit has at most 16 states, so S4 and A5 need several: the points they permute."""
+"""How larger machines are trained. A unit has at most 16 states; for S4 and A5, units track the points they permute."""
 LAST = [Training(name, answers="last", lengths="log") for name in SMOKE]
 IDLE = [Training(name, lengths="log", idle=0.9, idle_symbols=4, decay=0.1) for name in SMOKE]
 STUDIES: dict[str, list[Training]] = {

@@ -25,9 +25,9 @@ RATES = (1e-3, 3e-3, 1e-2)
 """The search of every layer: each of these with one seed, which no later run has."""
 SEARCH_SEED = 100
 CHECK_EVERY = 100  # updates
-CHECK = {"longest": 512, "sequences": 64}
+CHECK: dict[str, Any] = {"longest": 512, "sequences": 64}
 """Training ends when none of these has an error; otherwise the weights that came furthest are kept."""
-TEST = {"longest": 100_000, "sequences": 64}
+TEST: dict[str, Any] = {"longest": 100_000, "sequences": 64}
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def contest(item: Contest) -> dict[str, Any]:
 
 
 def train_rival(item: Contest) -> tuple[nn.Module, int, int | None, float]:
-    """The model with its best weights, updates, the failing length of the check, and the loss of the last 100 updates."""
+    """The model with its best weights, updates, the check's failing length, the mean loss of the last 100 updates."""
     model, target, data = build_rival(item), machine(item.machine), item.data
     random = generator(item.seed, "machines", item.machine)
     optimiser = torch.optim.AdamW(model.parameters(), lr=item.rate, weight_decay=item.decay)

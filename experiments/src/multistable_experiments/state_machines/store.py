@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from multistable.machines import Transducer
 from multistable_experiments.files import checksum, read_json, stored_result, write_json
 from multistable_experiments.machine import describe
 from multistable_experiments.state_machines.rivals import Contest, build_rival, contest
@@ -36,9 +35,9 @@ def record(
     machine."""
     path, settings = folder / f"{training.name}.json", training.settings()
     if (stored := stored_result(path, "training", settings)) is not None:
-        tested = stored["test"]["longest"], stored["test"]["sequences"]
-        if tested != (longest, sequences):
-            raise ValueError(f"{path} was tested on {tested[1]} sequences of {tested[0]:,} steps: move it away")
+        size = stored["test"]["longest"], stored["test"]["sequences"]
+        if size != (longest, sequences):
+            raise ValueError(f"{path} was tested on {size[1]} sequences of {size[0]:,} steps: move it away")
         return stored
     start = time.perf_counter()
     model, verdict, updates = train(training)
@@ -49,7 +48,7 @@ def record(
         "updates": updates,
         "seconds": round(seconds, 2),
         "verdict": asdict(verdict),
-        "test": test(model, training, longest, sequences),
+        "test": measure(model, training, longest, sequences),
         "weights": encode(model),
         "machine": about or describe(),
     }
@@ -77,14 +76,14 @@ def record_long(name: str, folder: Path, device: str, about: dict[str, Any] | No
     if (stored := stored_result(path, "model", settings)) is not None:
         return stored
     start = time.perf_counter()
-    found = test(load_model(result), Training(**result["training"]), **LONG, device=device)
+    found = measure(load_model(result), Training(**result["training"]), **LONG, device=device)
     seconds = round(time.perf_counter() - start, 2)
     long = {"model": settings, "test": found, "seconds": seconds, "machine": (about or describe()) | {"device": device}}
     write_json(path, long)
     return long
 
 
-def test(model: nn.Module, training: Training, longest: int, sequences: int, device: str = "cpu") -> dict[str, Any]:
+def measure(model: nn.Module, training: Training, longest: int, sequences: int, device: str = "cpu") -> dict[str, Any]:
     """The size of a test, and the length at which the model fails it."""
     failed = failing_length(
         model.to(device), machine(training.machine), longest=longest, sequences=sequences, seed=training.seed,
@@ -117,10 +116,10 @@ def load_model(result: dict[str, Any]) -> nn.Module:
     return model.eval()
 
 
-def encode(model: Transducer | nn.Module) -> dict[str, tuple[list[int], str]]:
+def encode(model: nn.Module) -> dict[str, list[Any]]:
     """Shape and base64 of the float32 numbers of every parameter."""
     return {
-        name: (list(value.shape), base64.b64encode(value.detach().cpu().contiguous().numpy().tobytes()).decode())
+        name: [list(value.shape), base64.b64encode(value.detach().cpu().contiguous().numpy().tobytes()).decode()]
         for name, value in model.state_dict().items()
     }
 
