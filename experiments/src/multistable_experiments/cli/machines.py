@@ -41,8 +41,8 @@ def machines(
     study: Annotated[
         list[str] | None,
         typer.Option(
-            help="Compute what is missing of a study of docs/machines.md instead: every, last, large, idle, noise or "
-            "rivals; may be repeated."
+            help="Compute what is missing of a study of docs/machines.md instead: every, last, large, idle, brackets, "
+            "noise or rivals; may be repeated."
         ),
     ] = None,
     long: Annotated[

@@ -8,6 +8,7 @@ from typing import Any
 from multistable_experiments.files import read_json
 from multistable_experiments.state_machines.rivals import CELLS, RATES, SEARCH_SEED, Contest
 from multistable_experiments.state_machines.training import Training
+from multistable_experiments.tasks.state_tracking import machine
 
 __all__ = ["CONTESTS", "RECIPES", "SMOKE", "STUDIES", "chosen_rate", "contests", "trainings"]
 
@@ -19,16 +20,18 @@ RECIPES = {
     "A4": Training("A4", lengths="log", updates=4_000),
     "S4": replace(LARGE, machine="S4", states=4),
     "A5": LARGE,
-    "dyck": replace(LARGE, machine="dyck", length=16, units=16, states=16),
+    "dyck": replace(LARGE, machine="dyck", length=32, units=16, states=8, batch=64),
 }
 """How larger machines are trained. A unit has at most 16 states; for S4 and A5, units track the points they permute."""
 LAST = [Training(name, answers="last", lengths="log") for name in SMOKE]
-IDLE = [Training(name, lengths="log", idle=0.9, idle_symbols=4, decay=0.1) for name in SMOKE]
+WIDE = Training("", units=16, lengths="log", decay=0.1, idle=0.9, idle_symbols=4)
+IDLE = [replace(WIDE, machine=name, states=machine(name).n_states) for name in SMOKE]
 STUDIES: dict[str, list[Training]] = {
     "every": [Training(name) for name in SMOKE],
     "last": LAST,
-    "large": list(RECIPES.values()),
-    "idle": IDLE + [replace(each, answers="last") for each in IDLE],
+    "large": [each for name, each in RECIPES.items() if name != "dyck"],
+    "idle": IDLE + [replace(each, answers="last", batch=256, updates=4_000) for each in IDLE],
+    "brackets": [RECIPES["dyck"]],
     "noise": [Training(name, surrogate=kind) for name in SMOKE for kind in ("margin", "gumbel")],
 }
 CONTESTS = {name: Contest(name, "fsm", 0.0, 0, 5_000) for name in SMOKE} | {
