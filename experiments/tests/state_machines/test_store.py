@@ -1,15 +1,23 @@
 """Results of machines: stored once, and their models come back."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from multistable.machines import certify
 from multistable_experiments.cli import app
-from multistable_experiments.files import read_json
+from multistable_experiments.files import checksum, read_json
 from multistable_experiments.state_machines.rivals import Contest
-from multistable_experiments.state_machines.store import load_model, record, record_contest, record_long
+from multistable_experiments.state_machines.store import (
+    load,
+    load_model,
+    record,
+    record_contest,
+    record_long,
+)
 from multistable_experiments.state_machines.training import Training, train
 
 
@@ -36,6 +44,24 @@ def test_the_model_comes_back(tmp_path):
     model, symbols = train(training)[0], torch.randint(3, (2, 30))
     assert torch.equal(load_model(read_json(tmp_path / f"{training.name}.json"))(symbols)[0], model(symbols)[0])
     assert result["weights"].keys() == dict(model.named_parameters()).keys()
+
+
+STORED = Path(__file__).parents[2] / "results" / "machines"
+
+
+def test_stored_models_are_what_their_results_say():
+    """Every certified model is certified again from its weights; long tests name the weights that they ran."""
+    right = 0
+    for name, result in load(STORED):
+        if "training" in result and result["verdict"]["right"]:
+            model, target = load_model(result), Training(**result["training"]).data.target
+            assert certify(model, target, max_pairs=1_000).right is True, name
+            assert result["test"]["failing_length"] is None, name
+            right += 1
+        if name.startswith("long-"):
+            weights = read_json(STORED / f"{result['model']['name']}.json")["weights"]
+            assert checksum(weights) == result["model"]["weights"], name
+    assert right >= 60
 
 
 def test_a_long_test_belongs_to_its_model(tmp_path):
