@@ -465,7 +465,7 @@ def certified() -> str:
         long = [found[f"long-{name}"]["test"] for name in names if f"long-{name}" in found]
         rows.append((
             target, STUDIES[loss], f"{training['units']} x {states}", f"{own[0]['parameters']:,}", training["length"],
-            f"{len(right)} of {len(own)}", span([each["updates"] for each in right]), span([each["seconds"] for each in right]),
+            f"{len(right)} of {len(own)}", *(span([each[key] for each in right]) for key in ("updates", "seconds")),
             f"{sum(test['failing_length'] is None for test in long)} of {len(long)}" if long else "",
         ))  # fmt: skip
     header = (
