@@ -9,8 +9,8 @@ import pytest
 def cut(request, monkeypatch):
     """How time is cut: as planned for this batch and device, or into tiles so small that small inputs have several.
 
-    The small tiles belong to one warp alone, to two warps on neighbouring strands, or to many warps in chunks of about
-    4 steps (13 steps are three chunks).
+    The small tiles belong to two warps that walk over all of time, each with columns of its own, to two warps on
+    neighbouring strands, or to many warps in chunks of about 4 steps (13 steps are three chunks).
     """
     from multistable.ops.triton import latch, latch_grad, launch, linear, linear_grad, maps
 
@@ -18,9 +18,11 @@ def cut(request, monkeypatch):
     if request.param != "planned":
         monkeypatch.setattr(launch, "_multiprocessors", lambda device: 1e-6 if request.param == "alone" else 1e6)
         monkeypatch.setattr(launch, "_LANES", 4)
-        monkeypatch.setattr(launch, "_MOST_WARPS", 2 if request.param == "strands" else 1)
         monkeypatch.setattr(launch, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
-        for module in (latch, latch_grad, linear, linear_grad, maps):
-            monkeypatch.setattr(module, "_TILINGS", ((0, 2, 1),))
+        warps, BN = {"alone": (2, 8), "strands": (2, 4), "chunks": (1, 4)}[request.param]
+        tilings = ((1.0, launch.Tiling(2, 1, warps, BN)),)
+        for module in (latch, latch_grad, linear, linear_grad):
+            monkeypatch.setattr(module, "_TILINGS", dict.fromkeys(("wide", "pairs", "unaligned", "single"), tilings))
+        monkeypatch.setattr(maps, "_TILINGS", tilings)
     yield request.param
     launch.launch_config.cache_clear()

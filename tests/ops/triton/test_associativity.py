@@ -10,7 +10,7 @@ from gpu_kernels import DEVICE  # first: it skips these tests where the kernels 
 import triton
 import triton.language as tl
 
-from multistable.ops.triton import latch, latch_grad, linear, maps
+from multistable.ops.triton import latch, latch_grad, latch_grad_chunks, linear_steps, maps
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array")
 
@@ -54,10 +54,10 @@ def test_latch_operator(combine, K):
 @pytest.mark.parametrize(
     ("combine", "K"),
     [
-        (linear._join_real, 2),
-        (linear._append_real, 4),
-        (linear._join_complex, 4),
-        (linear._append_complex, 8),
+        (linear_steps._join_real, 2),
+        (linear_steps._append_real, 4),
+        (linear_steps._join_complex, 4),
+        (linear_steps._append_complex, 8),
     ],
 )
 def test_linear_operator(combine, K):
@@ -65,7 +65,7 @@ def test_linear_operator(combine, K):
     torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("combine", "K"), [(latch_grad._join, 2), (latch_grad._append, 4)])
+@pytest.mark.parametrize(("combine", "K"), [(latch_grad_chunks.join, 2), (latch_grad._append, 4)])
 def test_gradient_operator(combine, K):
     x = torch.randint(-8, 8, (3, K, 64), dtype=torch.int32)  # sums of small integers are exact
     x[:, ::2] = -torch.randint(2, (3, K // 2, 64), dtype=torch.int32)  # masks

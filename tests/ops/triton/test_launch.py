@@ -25,12 +25,13 @@ def test_more_chunks_than_one_round_carries(cut, N):
 
 @pytest.mark.parametrize("limit", [99 << 10, 48 << 10, 16 << 10])
 def test_tiles_fit_the_shared_memory(monkeypatch, limit):
-    """For a batch so small that eight warps share its columns, all in float64."""
+    """For few and many warps, all in float64."""
     monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
     monkeypatch.setattr(launch, "_shared_memory", lambda device: limit)
     for module in (latch, latch_grad, linear, linear_grad):
         launch.launch_config.cache_clear()
-        plan = launch.launch_config(2, 2048, 256, module._TILINGS, 24, torch.device(DEVICE))
-        assert plan.U >= 1
-        assert 32 * plan.warps * plan.U * 24 * plan.stages <= limit
+        for rows in (2, 32, 512):
+            plan = launch.launch_config(rows, 2048, 256, module._TILINGS["wide"], 24, torch.device(DEVICE))
+            assert plan.U >= 1
+            assert 32 * plan.warps * plan.U * 24 * plan.stages <= limit
     launch.launch_config.cache_clear()

@@ -26,12 +26,41 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from multistable.ops.triton.launch import can_pack, contiguous, contiguous_alpha, launch_config, strided, strided_reset
-from multistable.ops.triton.primitives import load, program_indices, split_steps, store, time_stride, word_pointer
+from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
+    Words,
+    align,
+    can_pack,
+    contiguous,
+    contiguous_alpha,
+    launch_config,
+    optional,
+    strided,
+    strided_reset,
+    words,
+)
+from multistable.ops.triton.primitives import (
+    jit_any_size,
+    load,
+    program_indices,
+    split_steps,
+    store,
+    strand_pointer,
+    strand_steps,
+    stride_of,
+    tile_pointer,
+    word_pointer,
+)
 
 __all__ = ["bmru_forward", "latch_forward"]
 
-_TILINGS = ((12, 4, 4), (6, 4, 6), (0, 16, 4))  # measured on one H200
+_TILINGS: dict[Words, Tilings] = {
+    "wide": ((6, Tiling(4, 6, warps=2, BN=64)), (2, Tiling(8, 6))),
+    "pairs": ((6, Tiling(4, 6, warps=2, BN=64)), (1.5, Tiling(16, 3, warps=4))),
+    "unaligned": ((6, Tiling(4, 6, warps=2, BN=64)),),
+    "single": ((24, Tiling(16, 3)),),
+}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -108,11 +137,11 @@ def _bit_pointer(p, WIDTH: tl.constexpr, PER_WORD: tl.constexpr):
 
 
 @triton.jit
-def _load_level(alpha, o_n, mask, like, WORD: tl.constexpr, WIDTH: tl.constexpr, PER_WORD: tl.constexpr):
+def _load_level(alpha, o_n, like, WORD: tl.constexpr, WIDTH: tl.constexpr, PER_WORD: tl.constexpr):
     """Load ``alpha`` as words, rounded to the dtype that ``like`` points to."""
     level = tl.zeros(o_n.shape, WORD)
     for f in tl.static_range(PER_WORD):
-        number = tl.load(alpha + o_n * PER_WORD + f, mask=mask, other=0).to(like.dtype.element_ty)
+        number = tl.load(alpha + o_n * PER_WORD + f).to(like.dtype.element_ty)
         if WIDTH == 64:
             level = number.to(tl.uint64, bitcast=True)
         elif WIDTH == 32:
@@ -134,99 +163,116 @@ def _gates_as_mask(y, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexp
 
 
 @triton.jit
+def _walk(
+    p_x, p_y, p_h, h_t, reset, r_t, level, state, t, end,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, MASKED: tl.constexpr,
+    BMRU: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr, NAN: tl.constexpr,
+):  # fmt: skip
+    """Walk over the tile of ``S * U`` steps from step t: store its states and return the one after it.
+
+    ``p_x`` and ``p_y`` point to its steps [S, U, BN], ``p_h`` to the first one of each strand [S, BN]. MASKED: the tile
+    may reach past the end.
+    """
+    WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
+    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity outside the tensor
+    o_s = strand_steps(t, S, U)
+    inside = (o_s + tl.arange(0, U)[None, :] < end)[:, :, None]
+    x_w = split_steps(load(p_x, inside, 0, MASKED), U)
+    y_w = split_steps(load(p_y, inside, HELD, MASKED), U)
+    xs, ys, resets = (), (), ()
+    for u in tl.static_range(U):
+        xs += (x_w[u].to(WORD),)
+        ys += (y_w[u].to(WORD) if BMRU else _gates_as_mask(y_w[u], WORD, WIDTH, SIGN),)
+        if reset is not None:
+            resets += (load(reset + (o_s + u).to(tl.int64) * r_t, o_s + u < end, 0, MASKED) != 0,)
+
+    # Each strand's last write; from these, the state before each strand.
+    state_u = state
+    if S > 1:
+        value, seen = tl.zeros([S, BN], WORD), tl.zeros([S, BN], WORD)
+        for u in tl.static_range(U):
+            write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
+            if reset is not None:  # a reset that is not overwritten at once is a write of zero
+                value, seen = tl.where(resets[u], 0, value), tl.where(resets[u], WHOLE, seen)
+            value, seen = _select(write, new, value), seen | write
+        state_u, state = _states_before(seen, value, state, S)
+
+    for u in tl.static_range(U):
+        write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
+        if reset is not None:
+            state_u = tl.where(resets[u], 0, state_u)
+        state_u = _select(write, new, state_u)
+        store(p_h + u * h_t, state_u.to(p_h.dtype.element_ty), o_s + u < end, MASKED)
+    return state_u if S == 1 else state
+
+
+@jit_any_size
 def _forward_kernel(
-    x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, alpha, start, reset, r_b, r_t,
-    h, h_b, h_t, H_T: tl.constexpr, last, T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    x, x_b, x_t, y, y_b, y_t, alpha, start, entered, reset, r_b, r_t, h, h_b, h_t, last, T, N, C, L, blocks,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     BMRU: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
     NAN: tl.constexpr,
 ):  # fmt: skip
     """States of one chunk, and the ``last [B, N]`` of the last one; ``start [B, C, N]`` is the state that enters each
-    chunk, or None for zeros. N counts words."""
-    WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
-    HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity outside the tensor
-    x_t = time_stride(x_t, X_T)
-    y_t = time_stride(y_t, Y_T)
-    h_t = time_stride(h_t, H_T)
-    i_b, i_c, o_n = program_indices(blocks, C, BN)
-    m_n = o_n < N
-    o_s = tl.arange(0, S)
-    end = tl.minimum((i_c + 1) * L, T)
-    o_u = tl.arange(0, U)[None, :]
-    first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
-    each = (first + o_u)[:, :, None]  # [S, U, 1]
-    level, state = tl.zeros([1, BN], WORD), tl.zeros([1, BN], WORD)
+    chunk, zeros unless ``entered``. N counts words."""
+    i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
+    level = tl.zeros([1, BN], WORD)
     if BMRU:
-        level = _load_level(alpha, o_n, m_n, h, WORD, WIDTH, PER_WORD)
+        level = _load_level(alpha, o_n, h, WORD, WIDTH, PER_WORD)
         y = _bit_pointer(y, WIDTH, PER_WORD)
     else:
         y = word_pointer(y, PER_WORD)
-    if start is not None:
-        state = tl.load(_bit_pointer(start, WIDTH, PER_WORD) + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
-    p_x = _bit_pointer(x, WIDTH, PER_WORD) + i_b * x_b + each * x_t + o_n
-    p_y = y + i_b * y_b + each * y_t + o_n
-    p_h = _bit_pointer(h, WIDTH, PER_WORD) + i_b * h_b + first * h_t + o_n
+    p_start = _bit_pointer(start, WIDTH, PER_WORD) + (i_b * C + i_c) * N + o_n
+    state = tl.load(p_start, mask=(o_n >= 0) & (entered != 0), other=0).to(WORD)
+    if reset is not None:
+        reset += i_b * r_b
+    x = _bit_pointer(x, WIDTH, PER_WORD) + i_b * stride_of(x_b, ROW) + o_n
+    y = y + i_b * stride_of(y_b, ROW) + o_n
+    h = _bit_pointer(h, WIDTH, PER_WORD) + i_b * stride_of(h_b, ROW) + o_n
+    x_t, y_t, h_t = stride_of(x_t, ROW), stride_of(y_t, ROW), stride_of(h_t, ROW)
 
-    for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
-        mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-        x_w = split_steps(load(p_x, mask, 0, EVEN), U)
-        y_w = split_steps(load(p_y, mask, HELD, EVEN), U)
-        xs, ys, resets = (), (), ()
-        for u in tl.static_range(U):
-            xs += (x_w[u].to(WORD),)
-            ys += (y_w[u].to(WORD) if BMRU else _gates_as_mask(y_w[u], WORD, WIDTH, SIGN),)
-            if reset is not None:
-                o_t = t + o_s * U + u
-                p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
-                resets += (tl.load(p_r, mask=o_t < end, other=0)[:, None] != 0,)
-
-        # Each strand's last write; from these, the state before each strand.
-        state_u = state
-        if S > 1:
-            value, seen = tl.zeros([S, BN], WORD), tl.zeros([S, BN], WORD)
-            for u in tl.static_range(U):
-                write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
-                if reset is not None:  # a reset that is not overwritten at once is a write of zero
-                    value, seen = tl.where(resets[u], 0, value), tl.where(resets[u], WHOLE, seen)
-                value, seen = _select(write, new, value), seen | write
-            state_u, state = _states_before(seen, value, state, S)
-
-        for u in tl.static_range(U):
-            write, new = _gate(xs[u], ys[u], level, BMRU, WIDTH, SIGN, NAN)
-            if reset is not None:
-                state_u = tl.where(resets[u], 0, state_u)
-            state_u = _select(write, new, state_u)
-            mask = (t + o_s * U + u < end)[:, None] & m_n
-            store(p_h + u * h_t, state_u.to(p_h.dtype.element_ty), mask, EVEN)
-        if S == 1:
-            state = state_u
+    begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
+    rest = begin + (end - begin) // (S * U) * (S * U)
+    strands = strand_steps(begin, S, U)
+    p_x, p_y, p_h = tile_pointer(x, x_t, strands, U), tile_pointer(y, y_t, strands, U), strand_pointer(h, h_t, strands)
+    for t in tl.range(begin, rest, S * U, num_stages=STAGES):
+        state = _walk(
+            p_x, p_y, p_h, h_t, reset, r_t, level, state, t, end, BN, S, U, False, BMRU, WORD, WIDTH, SIGN, NAN
+        )
         p_x += S * U * x_t
         p_y += S * U * y_t
         p_h += S * U * h_t
+    strands = strand_steps(rest, S, 1)  # less than a tile is left: one step of each strand at a time
+    p_x, p_y, p_h = tile_pointer(x, x_t, strands, 1), tile_pointer(y, y_t, strands, 1), strand_pointer(h, h_t, strands)
+    for t in tl.range(rest, end, S, num_stages=2):
+        state = _walk(
+            p_x, p_y, p_h, h_t, reset, r_t, level, state, t, end, BN, S, 1, True, BMRU, WORD, WIDTH, SIGN, NAN
+        )
+        p_x += S * x_t
+        p_y += S * y_t
+        p_h += S * h_t
     if i_c == C - 1:  # nothing is written after the end
         p_last = _bit_pointer(last, WIDTH, PER_WORD) + i_b * N + o_n
-        tl.store(p_last, state.to(p_last.dtype.element_ty), mask=m_n)
+        tl.store(p_last, state.to(p_last.dtype.element_ty))
 
 
-@triton.jit
+@jit_any_size
 def _last_write_kernel(
-    x, x_b, x_t, X_T: tl.constexpr, y, y_b, y_t, Y_T: tl.constexpr, alpha, reset, r_b, r_t, found, value,
-    T, N, C, L, blocks,
-    BN: tl.constexpr, R: tl.constexpr,
+    x, x_b, x_t, y, y_b, y_t, alpha, reset, r_b, r_t, found, value, T, N, C, L, blocks,
+    BN: tl.constexpr, R: tl.constexpr, ROW: tl.constexpr,
     BMRU: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr, WIDTH: tl.constexpr, SIGN: tl.constexpr,
     NAN: tl.constexpr,
 ):  # fmt: skip
     """Each chunk's last write, ``found`` and ``value [B, C, N]``: read backwards, R rows at a time, until found."""
     WHOLE: tl.constexpr = (SIGN >> (WIDTH - 1)) * ((1 << WIDTH) - 1)
     HELD: tl.constexpr = SIGN - (SIGN >> (WIDTH - 1)) - NAN if BMRU else 0  # beta = infinity outside the tensor
-    i_b, i_c, o_n = program_indices(blocks, C, BN)
-    m_n = o_n < N
+    i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
     o_r = tl.arange(0, R)
     begin = i_c * L
-    x_t, y_t = time_stride(x_t, X_T), time_stride(y_t, Y_T)
+    x_t, y_t = stride_of(x_t, ROW), stride_of(y_t, ROW)
     level = tl.zeros([1, BN], WORD)
     if BMRU:
-        level = _load_level(alpha, o_n, m_n, x, WORD, WIDTH, PER_WORD)
+        level = _load_level(alpha, o_n, x, WORD, WIDTH, PER_WORD)
         y = _bit_pointer(y, WIDTH, PER_WORD)
     else:
         y = word_pointer(y, PER_WORD)
@@ -236,16 +282,16 @@ def _last_write_kernel(
         _bit_pointer(value, WIDTH, PER_WORD),
     )
     ABSENT: tl.constexpr = WHOLE - ((1 << WIDTH) - 1) if WIDTH == 16 and PER_WORD == 1 else 0  # no second number
-    seen, latest = tl.where(m_n, ABSENT, WHOLE).to(WORD), tl.zeros([1, BN], WORD)
+    seen, latest = tl.full([1, BN], ABSENT, WORD), tl.zeros([1, BN], WORD)
     t = tl.minimum(begin + L, T) - R
     missing = 1
     while missing > 0:
         o_t = (t + o_r).to(tl.int64)[:, None]
         m_t = t + o_r >= begin
-        p_x = x + i_b * x_b + o_t * x_t + o_n
-        p_y = y + i_b * y_b + o_t * y_t + o_n
-        x_r = tl.load(p_x, mask=m_t[:, None] & m_n, other=0).to(WORD)
-        y_r = tl.load(p_y, mask=m_t[:, None] & m_n, other=HELD)
+        p_x = x + i_b * stride_of(x_b, ROW) + o_t * x_t + o_n
+        p_y = y + i_b * stride_of(y_b, ROW) + o_t * y_t + o_n
+        x_r = tl.load(p_x, mask=m_t[:, None], other=0).to(WORD)
+        y_r = tl.load(p_y, mask=m_t[:, None], other=HELD)
         y_r = y_r.to(WORD) if BMRU else _gates_as_mask(y_r, WORD, WIDTH, SIGN)
         write, new = _gate(x_r, y_r, level, BMRU, WIDTH, SIGN, NAN)
         if reset is not None:
@@ -258,11 +304,11 @@ def _last_write_kernel(
         missing = tl.where(t > begin, tl.sum((seen != WHOLE).to(tl.int32)), 0)
         t -= R
     p = (i_b * C + i_c) * N + o_n
-    tl.store(found + p, seen.to(found.dtype.element_ty), mask=m_n)
-    tl.store(value + p, latest.to(value.dtype.element_ty), mask=m_n)
+    tl.store(found + p, seen.to(found.dtype.element_ty))
+    tl.store(value + p, latest.to(value.dtype.element_ty))
 
 
-@triton.jit
+@jit_any_size
 def _carry_kernel(
     found, value, h0, start, N, C, BN: tl.constexpr, BC: tl.constexpr, WIDTH: tl.constexpr, PER_WORD: tl.constexpr
 ):  # fmt: skip
@@ -273,16 +319,15 @@ def _carry_kernel(
         _bit_pointer(start, WIDTH, PER_WORD),
     )
     i_b = tl.program_id(1).to(tl.int64)
-    o_n = (tl.program_id(0) * BN + tl.arange(0, BN))[None, :]
-    m_n = o_n < N
+    o_n = (tl.minimum(tl.program_id(0) * BN, N - BN) + tl.arange(0, BN))[None, :]
     o_c = tl.arange(0, BC)
     state = tl.zeros([1, BN], start.dtype.element_ty)
     if h0 is not None:
-        state = tl.load(_bit_pointer(h0, WIDTH, PER_WORD) + i_b * N + o_n, mask=m_n, other=0)
-    tl.store(start + i_b * C * N + o_n, state, mask=m_n)
+        state = tl.load(_bit_pointer(h0, WIDTH, PER_WORD) + i_b * N + o_n)
+    tl.store(start + i_b * C * N + o_n, state)
     for c in range(0, C - 1, BC):
         p = (i_b * C + c + o_c)[:, None] * N + o_n
-        mask = (c + o_c < C - 1)[:, None] & m_n
+        mask = (c + o_c < C - 1)[:, None]
         seen = tl.load(found + p, mask=mask, other=0)
         last = tl.load(value + p, mask=mask, other=0)
         seen, last = tl.associative_scan((seen, last), 0, _join)
@@ -316,22 +361,23 @@ def _forward(
     per_word = 2 if can_pack(x, y, h, h0) else 1
     W = N // per_word
     constants = _constants(h.dtype) | {"BMRU": alpha is not None, "PER_WORD": per_word}
-    config = launch_config(B, T, W, _TILINGS, per_word * (x.itemsize + y.itemsize), h.device)
     steps = partial(strided, reverse=reverse, per_word=per_word)
-    inputs, resets = (*steps(x), *steps(y), alpha), strided_reset(reset, reverse)
+    ROW, (x_, y_, h_) = align(W, steps(x), steps(y), steps(h))
+    config = launch_config(B, T, W, _TILINGS[words(per_word, ROW, h)], per_word * (x.itemsize + y.itemsize), h.device)
+    inputs, resets = (*x_, *y_, alpha), strided_reset(reset, reverse)
     sizes = T, W, config.C, config.L, config.column_blocks
     last, start = h.new_empty(B, N), h0
     if config.C > 1:
         found, value, start = (h.new_empty(B, config.C, N) for _ in range(3))
         _last_write_kernel[(config.programs,)](
-            *inputs, *resets, found, value, *sizes, BN=config.BN, R=32, num_warps=config.warps, **constants
+            *inputs, *resets, found, value, *sizes, BN=config.BN, R=32, ROW=ROW, num_warps=config.warps, **constants
         )
         _carry_kernel[(config.column_blocks, B)](
             found, value, h0, start, W, config.C,
             BN=config.BN, BC=32, WIDTH=constants["WIDTH"], PER_WORD=per_word, num_warps=1,
         )  # fmt: skip
     _forward_kernel[(config.programs,)](
-        *inputs, start, *resets, *steps(h), last, *sizes, **config.kernel_options, **constants
+        *inputs, *optional(start, h, h.dtype), *resets, *h_, last, *sizes, ROW=ROW, **config.kernel_options, **constants
     )
     return last
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,24 +10,45 @@ from torch import Tensor
 __all__ = [
     "LaunchConfig",
     "Strided",
+    "Tiling",
     "Tilings",
+    "Words",
+    "align",
     "can_pack",
     "contiguous",
     "contiguous_alpha",
     "contiguous_columns",
     "launch_config",
+    "optional",
     "strided",
     "strided_reset",
+    "words",
 ]
 
 _LANES = 32  # threads of a warp, each with one column of words
-_MOST_WARPS = 8  # of a program: more strands cost more to combine
-_FEWEST = 3  # warps per multiprocessor below which strands are worth their cost
+_WANTED = 8  # warps per multiprocessor, for which sequences are cut into chunks
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
+_ALIGNED = 4  # words of 16 bytes, the most that a thread copies at once
 
-Tilings = tuple[tuple[int, int, int], ...]
-"""How to walk over time: (fewest warps per multiprocessor, U steps of each strand at once, stages: tiles on the way to
-shared memory while one is computed, plus one). The fewer warps there are, the more each has to fetch."""
+
+class Tiling(NamedTuple):
+    """How a program walks over time. Each is compiled anew."""
+
+    U: int
+    """Steps of each strand at once."""
+    stages: int
+    """Tiles on the way to shared memory while one is computed, plus one."""
+    warps: int = 1
+    BN: int = _LANES
+    """Columns; ``32 * warps // BN`` strands, neighbours in time, share them."""
+
+
+Words = Literal["wide", "pairs", "unaligned", "single"]
+"""What a kernel reads at once: a number of 32 or 64 bits or two of 16 bits, from aligned rows or not; or one of 16."""
+Tilings = tuple[tuple[float, Tiling], ...]
+"""A kernel's tilings, each with the fewest warps per multiprocessor that it is for, counted as if each warp had 32
+columns and all of time: the fewer there are, the more each has to fetch. With fewer than the last one says, sequences
+are cut into chunks. Measured on an H200 (docs/kernels.md)."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +67,10 @@ class LaunchConfig:
     column_blocks: int
     """Blocks of ``BN`` columns."""
     programs: int
-    even: bool
-    """Whether tiles and blocks fill all of time and all columns, so that no access needs a mask."""
 
     @property
-    def kernel_options(self) -> dict[str, int | bool]:
-        sizes = {"BN": self.BN, "S": self.S, "U": self.U, "EVEN": self.even, "STAGES": self.stages}
-        return sizes | {"num_warps": self.warps}
+    def kernel_options(self) -> dict[str, int]:
+        return {"BN": self.BN, "S": self.S, "U": self.U, "STAGES": self.stages, "num_warps": self.warps}
 
 
 @cache
@@ -59,28 +78,27 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
     """Cut ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If there are too few
-    columns to fill the GPU, several warps walk over neighbouring strands; if that is not enough, sequences are cut into
-    chunks.
+    columns to fill the GPU, several strands of time share them, or sequences are cut into chunks.
     """
-    BN = min(_LANES, 1 << (N - 1).bit_length())
-    blocks = _ceil(N, BN)
-    alone = B * blocks / _multiprocessors(device)  # warps per multiprocessor if each walks alone
-    C = max(1, min(round(8 / alone), T // _SHORTEST)) if alone * _MOST_WARPS < _FEWEST else 1
-    warps = 1
-    while alone * C * warps < _FEWEST and warps < _MOST_WARPS:
-        warps *= 2
-    U, stages = next((U, stages) for least, U, stages in tilings if alone * C * warps >= least)
-    while stages > 1 and _LANES * warps * U * loads * stages > _shared_memory(device):
-        U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
+    filled = B * _ceil(N, _LANES) / _multiprocessors(device)
+    C = 1
+    if filled < tilings[-1][0]:
+        C = max(1, min(_ceil(max(_WANTED, tilings[0][0]), filled), T // _SHORTEST))
+    tiling = next((each for fewest, each in tilings if filled * C >= fewest), tilings[-1][1])
+    U, stages = tiling.U, tiling.stages
+    BN = min(tiling.BN, 1 << (N.bit_length() - 1))
+    warps = max(1, tiling.warps * BN // tiling.BN)
     S = _LANES * warps // BN
+    blocks = _ceil(N, BN)
+    while stages > 1 and BN * S * U * loads * stages > _shared_memory(device):
+        U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
-    even = T % (S * U) == 0 and N % BN == 0
-    return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks, even=even)
+    return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks)
 
 
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+def _ceil(a: float, b: float) -> int:
+    return int(-(-a // b))
 
 
 @cache
@@ -99,22 +117,25 @@ def _shared_memory(device: torch.device) -> int:
     return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 1 << 16) * 7 // 8
 
 
-Strided = tuple[Tensor | None, int, int, int | None]
-"""A tensor as kernel arguments: its first row in the order of the scan; the strides of batch and time in words; the
-latter again if it may be compiled in, which saves the kernels a fifth of their instructions."""
+Strided = tuple[Tensor | None, int, int]
+"""A tensor as kernel arguments: its first row in the order of the scan; the strides of batch and time."""
 
 
 def strided(x: Tensor | None, reverse: bool, per_word: int = 1) -> Strided:
-    """``x [B, T, N]`` with contiguous columns, or None; reading backwards is a negative stride."""
+    """``x [B, T, N]`` with contiguous columns, or None, with strides in words; reading backwards is a negative one."""
     if x is None:
-        return None, 0, 0, None
+        return None, 0, 0
     x = contiguous_columns(x)
     b, t, _ = x.stride()
-    fixed = t <= 2 * x.shape[2]  # not in time-major order, where it changes with the batch
     b, t = b // per_word, t // per_word
-    if reverse:
-        x, t = x[:, -1], -t
-    return x, b, t, t if fixed else None
+    return (x[:, -1], b, -t) if reverse else (x, b, t)
+
+
+def align(N: int, *tensors: Strided) -> tuple[int, list[Strided]]:
+    """ROW, and the tensors with strides in units of ROW words: 4 if all rows are aligned to as many, otherwise 1."""
+    aligned = all(n % _ALIGNED == 0 for n in (N, *(n for _, b, t in tensors for n in (b, t))))
+    ROW = _ALIGNED if aligned else 1
+    return ROW, [(x, b // ROW, t // ROW) for x, b, t in tensors]
 
 
 def strided_reset(reset: Tensor | None, reverse: bool) -> tuple[Tensor | None, int, int]:
@@ -123,6 +144,24 @@ def strided_reset(reset: Tensor | None, reverse: bool) -> tuple[Tensor | None, i
         return None, 0, 0
     x = reset.view(torch.uint8)
     return x[:, -1 if reverse else 0], x.stride(0), -x.stride(1) if reverse else x.stride(1)
+
+
+def optional(x: Tensor | None, like: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
+    """A tensor that may be missing, and whether it is there. A kernel that takes None is compiled again for it."""
+    return (_nothing(dtype, like.device), 0) if x is None else (x, 1)
+
+
+@cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(16, dtype=dtype, device=device)
+
+
+def words(per_word: int, ROW: int, x: Tensor) -> Words:
+    if per_word == 1 and x.itemsize == 2:
+        return "single"
+    if ROW == 1:
+        return "unaligned"
+    return "pairs" if per_word > 1 else "wide"
 
 
 def contiguous(x: Tensor | None) -> Tensor | None:

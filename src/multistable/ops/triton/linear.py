@@ -16,162 +16,61 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import can_pack, contiguous, launch_config, strided, strided_reset
+from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
+    Words,
+    align,
+    can_pack,
+    contiguous,
+    launch_config,
+    optional,
+    strided,
+    strided_reset,
+    words,
+)
+from multistable.ops.triton.linear_steps import (
+    _advance,
+    _coefficients,
+    _decay,
+    _entering,
+    _join_complex,
+    _join_real,
+    _load,
+    _load_opens,
+    _load_steps,
+    _multiply,
+    _prefixes,
+    _repeat,
+    _row_where,
+    _step,
+    _store,
+    _store_step,
+    _unpack_steps,
+)
 from multistable.ops.triton.primitives import (
-    load,
+    jit_any_size,
     program_indices,
-    split_steps,
-    store_numbers,
-    time_stride,
-    unpack,
+    strand_pointer,
+    strand_steps,
+    stride_of,
+    tile_pointer,
     word_pointer,
 )
 
 __all__ = ["linear_forward"]
 
-_TILINGS = ((12, 8, 2), (6, 8, 3), (0, 16, 4))  # measured on one H200
-
-
-# --- device functions -------------------------------------------------------------------------------------------------
-
-
-@triton.jit
-def _multiply(a_re, a_im, b_re, b_im, PAIRS: tl.constexpr):
-    """The product of two numbers, complex if PAIRS."""
-    if PAIRS:
-        re, im = a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
-    else:
-        re, im = a_re * b_re, a_im
-    return re, im
-
-
-@triton.jit
-def _step(a_re, a_im, h_re, h_im, b_re, b_im, PAIRS: tl.constexpr):
-    """``a h + b``, bracketed so that it becomes four multiply-adds if complex."""
-    if PAIRS:
-        re, im = a_re * h_re + (b_re - a_im * h_im), a_re * h_im + (a_im * h_re + b_im)
-    else:
-        re, im = a_re * h_re + b_re, a_im
-    return re, im
-
-
-@triton.jit
-def _load(p, half, mask, PAIRS: tl.constexpr, ACC: tl.constexpr):
-    """Real and imaginary parts; ``half`` lies between the two."""
-    re = tl.load(p, mask=mask, other=0.0).to(ACC)
-    if PAIRS:
-        return re, tl.load(p + half, mask=mask, other=0.0).to(ACC)
-    else:
-        return re, re
-
-
-@triton.jit
-def _store(p, half, re, im, mask, PAIRS: tl.constexpr):
-    tl.store(p, re, mask=mask)
-    if PAIRS:
-        tl.store(p + half, im, mask=mask)
-
-
-@triton.jit
-def _load_steps(p, half, mask, U: tl.constexpr, PAIRS: tl.constexpr, EVEN: tl.constexpr):
-    """Words of real and imaginary parts, each a tuple of U steps."""
-    re = split_steps(load(p, mask, 0, EVEN), U)
-    if PAIRS:
-        return re, split_steps(load(p + half, mask, 0, EVEN), U)
-    else:
-        return re, re
-
-
-@triton.jit
-def _unpack_steps(loaded, f: tl.constexpr, U: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
-    """The f-th number of each word, a tuple of U steps."""
-    numbers = ()
-    for u in tl.static_range(U):
-        numbers += (unpack(loaded[u], f, HALF, ACC),)
-    return numbers
-
-
-@triton.jit
-def _store_step(
-    p, half, re, im, u: tl.constexpr, mask, HALF: tl.constexpr, PAIRS: tl.constexpr, EVEN: tl.constexpr
-):  # fmt: skip
-    """Store step u of real and imaginary parts, each a tuple of U steps per number of a word."""
-    store_numbers(p, re, u, mask, HALF, EVEN)
-    if PAIRS:
-        store_numbers(p + half, im, u, mask, HALF, EVEN)
-
-
-@triton.jit
-def _decay(c, ci, s, si, PAIRS: tl.constexpr):
-    """What is left of a state ``s`` after a stretch with product ``c``. If that is zero nothing is left, not even of an
-    infinity: so a reset, whose product is zero, ends an overflow."""
-    re, im = _multiply(c, ci, s, si, PAIRS)
-    shut = (c == 0) & (ci == 0) if PAIRS else c == 0
-    return tl.where(shut, 0.0, re), tl.where(shut, 0.0, im)
-
-
-@triton.jit
-def _join_real(c, s, c_2, s_2):
-    """Join ``(A, h)`` of two stretches: ``(A2 A1, A2 h1 + h2)``. Associative."""
-    passed, _ = _decay(c_2, c_2, s, s, False)
-    product, _ = _decay(c_2, c_2, c, c, False)
-    return product, passed + s_2
-
-
-@triton.jit
-def _join_complex(c, ci, s, si, c_2, ci_2, s_2, si_2):
-    """The same for complex numbers, each as real and imaginary part."""
-    passed, passed_i = _decay(c_2, ci_2, s, si, True)
-    product, product_i = _decay(c_2, ci_2, c, ci, True)
-    return product, product_i, passed + s_2, passed_i + si_2
-
-
-@triton.jit
-def _append_real(bc, bs, c, s, bc_2, bs_2, c_2, s_2):
-    """``_join`` that also keeps the result without the last stretch, so that a scan gives what comes *before* each."""
-    b0, b1 = _join_real(c, s, bc_2, bs_2)
-    a0, a1 = _join_real(c, s, c_2, s_2)
-    return b0, b1, a0, a1
-
-
-@triton.jit
-def _append_complex(bc, bci, bs, bsi, c, ci, s, si, bc_2, bci_2, bs_2, bsi_2, c_2, ci_2, s_2, si_2):
-    b0, b1, b2, b3 = _join_complex(c, ci, s, si, bc_2, bci_2, bs_2, bsi_2)
-    a0, a1, a2, a3 = _join_complex(c, ci, s, si, c_2, ci_2, s_2, si_2)
-    return b0, b1, b2, b3, a0, a1, a2, a3
-
-
-@triton.jit
-def _row_where(x, at):
-    """One row [1, BN] of x [S, BN], where ``at [S, 1]`` is true."""
-    return tl.sum(tl.where(at, x, 0.0), 0, keep_dims=True)
-
-
-@triton.jit
-def _advance(c, ci, s, si, state, state_i, PAIRS: tl.constexpr):
-    """The state after a stretch with product ``c`` and end ``s``."""
-    passed, passed_i = _decay(c, ci, state, state_i, PAIRS)
-    return passed + s, passed_i + si
-
-
-@triton.jit
-def _prefixes(c, ci, s, si, S: tl.constexpr, PAIRS: tl.constexpr):
-    """From the products and ends of all strands [S, BN], in the order of the recurrence: those of everything before
-    each strand, and those of all together [1, BN]."""
-    one, zero = tl.full(s.shape, 1.0, s.dtype), tl.zeros_like(s)
-    if S == 1:
-        bc, bci, bs, bsi = one, zero, zero, zero
-    else:
-        final = (tl.arange(0, S) == S - 1)[:, None]
-        if PAIRS:
-            bc, bci, bs, bsi, c, ci, s, si = tl.associative_scan(
-                (one, zero, zero, zero, c, ci, s, si), 0, _append_complex
-            )
-        else:
-            bc, bs, c, s = tl.associative_scan((one, zero, c, s), 0, _append_real)
-            bci, bsi, ci, si = bc, zero, c, zero
-        c, ci, s, si = _row_where(c, final), _row_where(ci, final), _row_where(s, final), _row_where(si, final)
-    return bc, bci, bs, bsi, c, ci, s, si
+_TILINGS: dict[Words, Tilings] = {
+    "wide": ((6, Tiling(8, 3, warps=2, BN=64)), (2.5, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
+    "pairs": (
+        (6, Tiling(8, 3, warps=2, BN=64)),
+        (2.5, Tiling(8, 6)),
+        (1.5, Tiling(16, 3, warps=4)),
+        (0.75, Tiling(8, 6, BN=16)),
+    ),
+    "unaligned": ((2.5, Tiling(8, 3, warps=2, BN=64)),),
+    "single": ((2.5, Tiling(16, 3)),),
+}
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -217,107 +116,114 @@ def _states(
 
 
 @triton.jit
-def _repeat(coefficient, U: tl.constexpr):
-    """Real and imaginary part of one coefficient, each as a tuple of U steps."""
-    ars, ais = (), ()
-    for _ in tl.static_range(U):
-        ars += (coefficient[0],)
-        ais += (coefficient[1],)
-    return ars, ais
+def _walk(
+    p_a, p_b, p_h, h_t, N, reset, r_t, coefficients, states, wholes, t, end,
+    S: tl.constexpr, U: tl.constexpr, MASKED: tl.constexpr,
+    PAIRS: tl.constexpr, SUMMARY: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Walk over the tile of ``S * U`` steps from step t: store its states, and return the one after it; with SUMMARY
+    nothing is stored, and ``wholes`` are multiplied by its coefficients.
 
-
-@triton.jit
-def _load_opens(reset, r_t, t, end, o_s, U: tl.constexpr):
-    """True where there is no reset: U steps [S, 1]."""
-    opens = ()
-    if reset is not None:
+    ``p_a`` (None if constant) and ``p_b`` point to its steps [S, U, BN], ``p_h`` to the first one of each strand.
+    MASKED: the tile may reach past the end.
+    """
+    o_s = strand_steps(t, S, U)
+    inside = (o_s + tl.arange(0, U)[None, :] < end)[:, :, None]
+    b_w, bi_w = _load_steps(p_b, N, inside, U, PAIRS, MASKED)
+    if p_a is not None:
+        a_w, ai_w = _load_steps(p_a, N, inside, U, PAIRS, MASKED)
+    opens = _load_opens(reset, r_t, o_s, end, U, MASKED)
+    re, im, states_2, wholes_2 = (), (), (), ()
+    for f in tl.static_range(1 if HALF is None else 2):
+        if p_a is None:
+            ars, ais = _repeat(coefficients[f], U)
+        else:
+            ars, ais = _unpack_steps(a_w, f, U, HALF, ACC), _unpack_steps(ai_w, f, U, HALF, ACC)
+        brs, bis = _unpack_steps(b_w, f, U, HALF, ACC), _unpack_steps(bi_w, f, U, HALF, ACC)
+        if SUMMARY:
+            c, ci, s, si = _strand_ends(ars, ais, brs, bis, opens, U, PAIRS, reset is not None)
+            _, _, _, _, c, ci, s, si = _prefixes(c, ci, s, si, S, PAIRS)
+            states_2 += (_advance(c, ci, s, si, *states[f], PAIRS),)
+            wholes_2 += (_decay(c, ci, *wholes[f], PAIRS),)
+        else:
+            hs, his, state, state_i = _states(ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None)
+            re += (hs,)
+            im += (his,)
+            states_2 += ((state, state_i),)
+            wholes_2 += (wholes[f],)
+    if not SUMMARY:
         for u in tl.static_range(U):
-            o_t = t + o_s * U + u
-            opens += (tl.load(reset + o_t.to(tl.int64) * r_t, mask=o_t < end, other=0)[:, None] == 0,)
-    return opens
+            _store_step(p_h + u * h_t, N, re, im, u, o_s + u < end, HALF, PAIRS, MASKED)
+    return states_2, wholes_2
 
 
 @triton.jit
+def _walk_tiles(
+    a, a_t, b, b_t, h, h_t, N, reset, r_t, coefficients, states, wholes, begin, stop, end,
+    S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, MASKED: tl.constexpr,
+    PAIRS: tl.constexpr, SUMMARY: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Walk over tiles from step ``begin`` to ``stop``. Tensors point to the columns of step 0."""
+    strands = strand_steps(begin, S, U)
+    p_b, p_h, p_a = tile_pointer(b, b_t, strands, U), strand_pointer(h, h_t, strands), None
+    if a is not None:
+        p_a = tile_pointer(a, a_t, strands, U)
+    for t in tl.range(begin, stop, S * U, num_stages=STAGES):
+        states, wholes = _walk(
+            p_a, p_b, p_h, h_t, N, reset, r_t, coefficients, states, wholes, t, end,
+            S, U, MASKED, PAIRS, SUMMARY, HALF, ACC,
+        )  # fmt: skip
+        p_b += S * U * b_t
+        p_h += S * U * h_t
+        if a is not None:
+            p_a += S * U * a_t
+    return states, wholes
+
+
+@jit_any_size
 def _forward_kernel(
-    a, a_b, a_t, A_T: tl.constexpr, b, b_b, b_t, B_T: tl.constexpr, start, reset, r_b, r_t,
-    h, h_b, h_t, H_T: tl.constexpr, product, final, T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    a, a_b, a_t, b, b_b, b_t, start, entered, reset, r_b, r_t, h, h_b, h_t, product, final, T, N, C, L, blocks,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     PAIRS: tl.constexpr, CONSTANT: tl.constexpr, SUMMARY: tl.constexpr, PER_WORD: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk from ``start [B, C, W]``; with SUMMARY only the chunk's product and end, from zero.
+    """States of one chunk from ``start [B, C, W]``, zeros unless ``entered``; with SUMMARY only the chunk's product and
+    end, from zero.
 
     N counts words; ``start``, ``product``, ``final`` and a constant ``a`` have rows of W numbers.
     """
     HALF: tl.constexpr = h.dtype.element_ty if PER_WORD == 2 else None
-    a_t = time_stride(a_t, A_T)
-    b_t = time_stride(b_t, B_T)
-    h_t = time_stride(h_t, H_T)
-    i_b, i_c, o_n = program_indices(blocks, C, BN)
-    m_n = o_n < N
-    o_s, o_u = tl.arange(0, S), tl.arange(0, U)[None, :]
-    end = tl.minimum((i_c + 1) * L, T)
-    first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
-    each = (first + o_u)[:, :, None]  # [S, U, 1]
-    p_b = word_pointer(b, PER_WORD) + i_b * b_b + each * b_t + o_n
-    p_h = word_pointer(h, PER_WORD) + i_b * h_b + first * h_t + o_n
-    if not CONSTANT:
-        p_a = word_pointer(a, PER_WORD) + i_b * a_b + each * a_t + o_n
-    half = N * PER_WORD
-    W = half * (2 if PAIRS else 1)
-    p_w = (i_b * C + i_c) * W + o_n * PER_WORD
-    coefficients, states = (), ()
-    for f in tl.static_range(PER_WORD):
-        zero = tl.zeros([1, BN], ACC)
-        coefficients += (_load(a + o_n * PER_WORD + f, half, m_n, PAIRS, ACC) if CONSTANT else (zero, zero),)
-        states += ((zero, zero) if start is None else _load(start + p_w + f, half, m_n, PAIRS, ACC),)
-
-    if reset is not None:
-        reset += i_b * r_b
+    i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
+    N = N // ROW * ROW  # the compiler knows that imaginary parts are aligned, too
+    p_w = (i_b * C + i_c) * (N * PER_WORD * (2 if PAIRS else 1)) + o_n * PER_WORD
+    coefficients = _coefficients(a + o_n * PER_WORD, N, PER_WORD, CONSTANT, PAIRS, ACC)
+    states = _entering(start + p_w, entered, N, PER_WORD, PAIRS, ACC)
     wholes = ()
     for f in tl.static_range(PER_WORD):
         wholes += ((tl.full([1, BN], 1.0, ACC), tl.zeros([1, BN], ACC)),)
+    b = word_pointer(b, PER_WORD) + i_b * stride_of(b_b, ROW) + o_n
+    h = word_pointer(h, PER_WORD) + i_b * stride_of(h_b, ROW) + o_n
+    a = None if CONSTANT else word_pointer(a, PER_WORD) + i_b * stride_of(a_b, ROW) + o_n
+    if reset is not None:
+        reset += i_b * r_b
+    a_t, b_t, h_t = stride_of(a_t, ROW), stride_of(b_t, ROW), stride_of(h_t, ROW)
 
-    for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
-        mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-        b_w, bi_w = _load_steps(p_b, N, mask, U, PAIRS, EVEN)
-        if not CONSTANT:
-            a_w, ai_w = _load_steps(p_a, N, mask, U, PAIRS, EVEN)
-        opens = _load_opens(reset, r_t, t, end, o_s, U)
-        re, im, states_2, wholes_2 = (), (), (), ()
-        for f in tl.static_range(PER_WORD):
-            if CONSTANT:
-                ars, ais = _repeat(coefficients[f], U)
-            else:
-                ars, ais = _unpack_steps(a_w, f, U, HALF, ACC), _unpack_steps(ai_w, f, U, HALF, ACC)
-            brs, bis = _unpack_steps(b_w, f, U, HALF, ACC), _unpack_steps(bi_w, f, U, HALF, ACC)
-            if SUMMARY:
-                c, ci, s, si = _strand_ends(ars, ais, brs, bis, opens, U, PAIRS, reset is not None)
-                _, _, _, _, c, ci, s, si = _prefixes(c, ci, s, si, S, PAIRS)
-                states_2 += (_advance(c, ci, s, si, *states[f], PAIRS),)
-                wholes_2 += (_decay(c, ci, *wholes[f], PAIRS),)
-            else:
-                hs, his, state, state_i = _states(ars, ais, brs, bis, opens, *states[f], S, U, PAIRS, reset is not None)
-                re += (hs,)
-                im += (his,)
-                states_2 += ((state, state_i),)
-                wholes_2 += (wholes[f],)
-        states, wholes = states_2, wholes_2
-        if not SUMMARY:
-            for u in tl.static_range(U):
-                mask = (t + o_s * U + u < end)[:, None] & m_n
-                _store_step(p_h + u * h_t, N, re, im, u, mask, HALF, PAIRS, EVEN)
-        p_b += S * U * b_t
-        p_h += S * U * h_t
-        if not CONSTANT:
-            p_a += S * U * a_t
-
+    begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
+    rest = begin + (end - begin) // (S * U) * (S * U)
+    states, wholes = _walk_tiles(
+        a, a_t, b, b_t, h, h_t, N, reset, r_t, coefficients, states, wholes, begin, rest, end,
+        S, U, STAGES, False, PAIRS, SUMMARY, HALF, ACC,
+    )  # fmt: skip
+    states, wholes = _walk_tiles(  # less than a tile is left: one step of each strand at a time
+        a, a_t, b, b_t, h, h_t, N, reset, r_t, coefficients, states, wholes, rest, end, end,
+        S, 1, 2, True, PAIRS, SUMMARY, HALF, ACC,
+    )  # fmt: skip
     if SUMMARY:
         for f in tl.static_range(PER_WORD):
-            _store(product + p_w + f, half, *wholes[f], m_n, PAIRS)
-            _store(final + p_w + f, half, *states[f], m_n, PAIRS)
+            _store(product + p_w + f, N * PER_WORD, *wholes[f], PAIRS)
+            _store(final + p_w + f, N * PER_WORD, *states[f], PAIRS)
 
 
-@triton.jit
+@jit_any_size
 def _carry_kernel(
     product, final, initial, start, N, C,
     BN: tl.constexpr, BC: tl.constexpr, PAIRS: tl.constexpr, REVERSE: tl.constexpr, ACC: tl.constexpr,
@@ -330,14 +236,14 @@ def _carry_kernel(
     o_c = tl.arange(0, BC)
     state, state_i = tl.zeros([1, BN], ACC), tl.zeros([1, BN], ACC)
     if initial is not None:
-        state, state_i = _load(initial + i_b * W + o_n, N, m_n, PAIRS, ACC)
-    _store(start + (i_b * C + (C - 1 if REVERSE else 0)) * W + o_n, N, state, state_i, m_n, PAIRS)
+        state, state_i = _load(initial + i_b * W + o_n, N, PAIRS, ACC, m_n)
+    _store(start + (i_b * C + (C - 1 if REVERSE else 0)) * W + o_n, N, state, state_i, PAIRS, m_n)
     for j in range(0, C - 1, BC):
         order = C - 1 - j - o_c if REVERSE else j + o_c
         p = (i_b * C + order)[:, None] * W + o_n
         m_c = (j + o_c < C - 1)[:, None]
-        c, ci = _load(product + p, N, m_c & m_n, PAIRS, ACC)
-        s, si = _load(final + p, N, m_c & m_n, PAIRS, ACC)
+        c, ci = _load(product + p, N, PAIRS, ACC, m_c & m_n)
+        s, si = _load(final + p, N, PAIRS, ACC, m_c & m_n)
         c, ci = tl.where(m_c, c, 1.0), tl.where(m_c, ci, 0.0)
         if PAIRS:
             c, ci, s, si = tl.associative_scan((c, ci, s, si), 0, _join_complex)
@@ -345,7 +251,7 @@ def _carry_kernel(
             c, s = tl.associative_scan((c, s), 0, _join_real)
         h, hi = _decay(c, ci, state, state_i, PAIRS)
         h, hi = h + s, hi + si
-        _store(start + p + (-W if REVERSE else W), N, h, hi, m_c & m_n, PAIRS)
+        _store(start + p + (-W if REVERSE else W), N, h, hi, PAIRS, m_c & m_n)
         last = (o_c == BC - 1)[:, None]
         state, state_i = _row_where(h, last), _row_where(hi, last)
 
@@ -362,20 +268,22 @@ def linear_forward(
     per_word = numbers_per_word(W // 2 if pairs else W, b, h, None if constant else a)
     N = W // (2 * per_word if pairs else per_word)
     loads = per_word * b.itemsize * (2 if pairs else 1) * (1 if constant else 2)
-    config = launch_config(B, T, N, _TILINGS, loads, h.device)
     constants = {"PAIRS": pairs, "CONSTANT": constant, "PER_WORD": per_word, "ACC": accumulator(h.dtype)}
-    options = config.kernel_options | constants
     steps = partial(strided, reverse=reverse, per_word=per_word)
-    inputs = *((a.contiguous(), 0, 0, 0) if constant else steps(a)), *steps(b)
-    resets, out, start = strided_reset(reset, reverse), steps(h), contiguous(h0)
+    ROW, (a_, b_, out) = align(N, (a.contiguous(), 0, 0) if constant else steps(a), steps(b), steps(h))
+    config = launch_config(B, T, N, _TILINGS[words(per_word, ROW, h)], loads, h.device)
+    options = config.kernel_options | constants | {"ROW": ROW}
+    inputs, resets, start = (*a_, *b_), strided_reset(reset, reverse), contiguous(h0)
     sizes = T, N, config.C, config.L, config.column_blocks
     if config.C > 1:
         product, final = (h.new_empty(B, config.C, W, dtype=wide(h.dtype)) for _ in range(2))
         _forward_kernel[(config.programs,)](
-            *inputs, None, *resets, *out, product, final, *sizes, SUMMARY=True, **options
+            *inputs, *optional(None, h, wide(h.dtype)), *resets, *out, product, final, *sizes, SUMMARY=True, **options
         )
         start = carry(product, final, start, pairs=pairs, reverse=False)
-    _forward_kernel[(config.programs,)](*inputs, start, *resets, *out, h, h, *sizes, SUMMARY=False, **options)
+    _forward_kernel[(config.programs,)](
+        *inputs, *optional(start, h, wide(h.dtype)), *resets, *out, h, h, *sizes, SUMMARY=False, **options
+    )
 
 
 def carry(product: Tensor, final: Tensor, initial: Tensor | None, *, pairs: bool, reverse: bool) -> Tensor:

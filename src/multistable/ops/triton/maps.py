@@ -8,7 +8,7 @@ Maps of up to 4 states are bytes, and four neighbouring ones are read as one wor
 too, and a look-up selects halves of all four maps by one bit of the states after the other. Maps of up to 8 or 16
 states are words of 32 or 64 bits, and a look-up is a shift.
 
-Shapes and prefixes in comments are those of ``latch.py``. Masked lanes hold: they read the identity.
+Shapes and prefixes in comments are those of ``latch.py``. Steps past the end hold: they read the identity.
 """
 
 from functools import partial
@@ -21,12 +21,31 @@ from torch import Tensor
 
 from multistable.ops.maps import padding, state_bits
 from multistable.ops.numerics import wide
-from multistable.ops.triton.launch import contiguous, launch_config, strided, strided_reset
-from multistable.ops.triton.primitives import load, program_indices, split_steps, store, time_stride
+from multistable.ops.triton.launch import (
+    Tiling,
+    Tilings,
+    align,
+    contiguous,
+    launch_config,
+    optional,
+    strided,
+    strided_reset,
+)
+from multistable.ops.triton.primitives import (
+    jit_any_size,
+    load,
+    program_indices,
+    split_steps,
+    store,
+    strand_pointer,
+    strand_steps,
+    stride_of,
+    tile_pointer,
+)
 
 __all__ = ["map_adjoint", "map_forward", "map_pack"]
 
-_TILINGS = ((12, 4, 4), (6, 4, 6), (0, 16, 4))  # those of the latch; not measured for maps
+_TILINGS: Tilings = ((6, Tiling(4, 6, warps=2, BN=64)), (2, Tiling(8, 6)))  # those of the latch
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -138,71 +157,94 @@ def _word_pointer(p, PER_WORD: tl.constexpr):
 
 
 @triton.jit
+def _walk(
+    p_x, p_s, s_t, reset, r_t, state, total, t, end,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, MASKED: tl.constexpr, WHOLE: tl.constexpr,
+    BITS: tl.constexpr, WORD: tl.constexpr, ONES: tl.constexpr, PLACES: tl.constexpr, IDENTITY: tl.constexpr,
+):  # fmt: skip
+    """Walk over the tile of ``S * U`` steps from step t: the state after it, whose states are stored, or, if WHOLE, the
+    map composed of ``total`` and the tile's maps.
+
+    ``p_x`` points to its steps [S, U, BN], ``p_s`` to the first one of each strand [S, BN]. MASKED: the tile may reach
+    past the end.
+    """
+    o_s = strand_steps(t, S, U)
+    inside = (o_s + tl.arange(0, U)[None, :] < end)[:, :, None]
+    words = split_steps(load(p_x, inside, IDENTITY, MASKED).to(WORD), U)
+    maps = ()
+    for u in tl.static_range(U):
+        word = words[u]
+        if reset is not None:
+            mark = load(reset + (o_s + u).to(tl.int64) * r_t, o_s + u < end, 0, MASKED) != 0
+            word = tl.where(mark, _constant(word, BITS, ONES, PLACES), word)
+        maps += (word,)
+
+    strand = tl.full([S, BN], IDENTITY, WORD)
+    if S > 1 or WHOLE:
+        for u in tl.static_range(U):
+            strand = _compose(strand, maps[u], BITS, ONES)
+    if WHOLE:
+        if S > 1:
+            strand = _last_row(_prefixes(strand, BITS, ONES, IDENTITY)[1], S)
+        total = _compose(total, strand, BITS, ONES)
+    else:
+        state_u = state
+        if S > 1:
+            before, strand = _prefixes(strand, BITS, ONES, IDENTITY)
+            state_u = _look_up(before, state, BITS, ONES)
+            state = _look_up(_last_row(strand, S), state, BITS, ONES)
+        for u in tl.static_range(U):
+            state_u = _look_up(maps[u], state_u, BITS, ONES)
+            store(p_s + u * s_t, state_u.to(p_s.dtype.element_ty), o_s + u < end, MASKED)
+        if S == 1:
+            state = state_u
+    return state, total
+
+
+@jit_any_size
 def _forward_kernel(
-    x, x_b, x_t, X_T: tl.constexpr, start, reset, r_b, r_t, s, s_b, s_t, S_T: tl.constexpr, whole, T, N, C, L, blocks,
-    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    x, x_b, x_t, start, entered, reset, r_b, r_t, s, s_b, s_t, whole, T, N, C, L, blocks,
+    BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
     BITS: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr, ONES: tl.constexpr, PLACES: tl.constexpr,
     IDENTITY: tl.constexpr,
 ):  # fmt: skip
-    """States of one chunk from ``start [B, C, N]``, the one that enters each (None: 0), or, if ``whole [B, C, N]`` is
-    given, the map of the whole chunk and no states. N counts words."""
-    x_t = time_stride(x_t, X_T)
-    i_b, i_c, o_n = program_indices(blocks, C, BN)
-    m_n = o_n < N
-    o_s = tl.arange(0, S)
-    o_u = tl.arange(0, U)[None, :]
-    end = tl.minimum((i_c + 1) * L, T)
-    first = (i_c * L + o_s * U).to(tl.int64)[:, None]  # step of each strand [S, 1]
-    each = (first + o_u)[:, :, None]  # [S, U, 1]
-    state = tl.zeros([1, BN], WORD)
+    """States of one chunk from ``start [B, C, N]``, the one that enters each (0 unless ``entered``), or, if
+    ``whole [B, C, N]`` is given, the map of the whole chunk and no states. N counts words."""
+    WHOLE: tl.constexpr = whole is not None
+    i_b, i_c, o_n = program_indices(blocks, C, N, BN, ROW)
+    p_start = _word_pointer(start, PER_WORD) + (i_b * C + i_c) * N + o_n
+    state = tl.load(p_start, mask=(o_n >= 0) & (entered != 0), other=0).to(WORD)
     total = tl.full([1, BN], IDENTITY, WORD)
-    if start is not None:
-        state = tl.load(_word_pointer(start, PER_WORD) + (i_b * C + i_c) * N + o_n, mask=m_n, other=0).to(WORD)
-    p_x = _word_pointer(x, PER_WORD) + i_b * x_b + each * x_t + o_n
-    if whole is None:
-        s_t = time_stride(s_t, S_T)
-        p_s = _word_pointer(s, PER_WORD) + i_b * s_b + first * s_t + o_n
+    if reset is not None:
+        reset += i_b * r_b
+    x = _word_pointer(x, PER_WORD) + i_b * stride_of(x_b, ROW) + o_n
+    s = _word_pointer(s, PER_WORD) + i_b * stride_of(s_b, ROW) + o_n
+    x_t, s_t = stride_of(x_t, ROW), stride_of(s_t, ROW)
 
-    for t in tl.range(i_c * L, end, S * U, num_stages=STAGES):
-        mask = (t + o_s[:, None] * U + o_u < end)[:, :, None] & m_n
-        words = split_steps(load(p_x, mask, IDENTITY, EVEN).to(WORD), U)
-        maps = ()
-        for u in tl.static_range(U):
-            word = words[u]
-            if reset is not None:
-                o_t = t + o_s * U + u
-                p_r = reset + i_b * r_b + o_t.to(tl.int64) * r_t
-                mark = tl.load(p_r, mask=o_t < end, other=0)[:, None] != 0
-                word = tl.where(mark, _constant(word, BITS, ONES, PLACES), word)
-            maps += (word,)
-        strand = tl.full([S, BN], IDENTITY, WORD)
-        if S > 1 or whole is not None:
-            for u in tl.static_range(U):
-                strand = _compose(strand, maps[u], BITS, ONES)
-        if whole is not None:
-            if S > 1:
-                strand = _last_row(_prefixes(strand, BITS, ONES, IDENTITY)[1], S)
-            total = _compose(total, strand, BITS, ONES)
-        else:
-            state_u = state
-            if S > 1:
-                before, strand = _prefixes(strand, BITS, ONES, IDENTITY)
-                state_u = _look_up(before, state, BITS, ONES)
-                state = _look_up(_last_row(strand, S), state, BITS, ONES)
-            for u in tl.static_range(U):
-                state_u = _look_up(maps[u], state_u, BITS, ONES)
-                mask = (t + o_s * U + u < end)[:, None] & m_n
-                store(p_s + u * s_t, state_u.to(p_s.dtype.element_ty), mask, EVEN)
-            if S == 1:
-                state = state_u
-            p_s += S * U * s_t
+    begin, end = i_c * L, tl.minimum((i_c + 1) * L, T)
+    rest = begin + (end - begin) // (S * U) * (S * U)
+    strands = strand_steps(begin, S, U)
+    p_x, p_s = tile_pointer(x, x_t, strands, U), strand_pointer(s, s_t, strands)
+    for t in tl.range(begin, rest, S * U, num_stages=STAGES):
+        state, total = _walk(
+            p_x, p_s, s_t, reset, r_t, state, total, t, end, BN, S, U, False, WHOLE, BITS, WORD, ONES, PLACES, IDENTITY
+        )
         p_x += S * U * x_t
-    if whole is not None:
+        p_s += S * U * s_t
+    strands = strand_steps(rest, S, 1)  # less than a tile is left: one step of each strand at a time
+    p_x, p_s = tile_pointer(x, x_t, strands, 1), strand_pointer(s, s_t, strands)
+    for t in tl.range(rest, end, S, num_stages=2):
+        state, total = _walk(
+            p_x, p_s, s_t, reset, r_t, state, total, t, end, BN, S, 1, True, WHOLE, BITS, WORD, ONES, PLACES, IDENTITY
+        )
+        p_x += S * x_t
+        p_s += S * s_t
+    if WHOLE:
         p_whole = _word_pointer(whole, PER_WORD) + (i_b * C + i_c) * N + o_n
-        tl.store(p_whole, total.to(p_whole.dtype.element_ty), mask=m_n)
+        tl.store(p_whole, total.to(p_whole.dtype.element_ty))
 
 
-@triton.jit
+@jit_any_size
 def _carry_kernel(
     whole, s0, start, N, C, BN: tl.constexpr, BITS: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr,
     ONES: tl.constexpr,
@@ -210,15 +252,14 @@ def _carry_kernel(
     """From each chunk's map to the state that enters each chunk, ``start [B, C, N]``."""
     whole, start = _word_pointer(whole, PER_WORD), _word_pointer(start, PER_WORD)
     i_b = tl.program_id(1).to(tl.int64)
-    o_n = tl.program_id(0) * BN + tl.arange(0, BN)
-    m_n = o_n < N
+    o_n = tl.minimum(tl.program_id(0) * BN, N - BN) + tl.arange(0, BN)
     state = tl.zeros([BN], WORD)
     if s0 is not None:
-        state = tl.load(_word_pointer(s0, PER_WORD) + i_b * N + o_n, mask=m_n, other=0).to(WORD)
+        state = tl.load(_word_pointer(s0, PER_WORD) + i_b * N + o_n).to(WORD)
     for c in range(C):
         p = (i_b * C + c) * N + o_n
-        tl.store(start + p, state.to(start.dtype.element_ty), mask=m_n)
-        state = _look_up(tl.load(whole + p, mask=m_n, other=0).to(WORD), state, BITS, ONES)
+        tl.store(start + p, state.to(start.dtype.element_ty))
+        state = _look_up(tl.load(whole + p).to(WORD), state, BITS, ONES)
 
 
 @triton.jit
@@ -231,7 +272,7 @@ def _pack_kernel(maps, words, M, K, PADDING: tl.constexpr, KP: tl.constexpr, BIT
     tl.store(words + o_m, (tl.sum(word, 1) + PADDING).to(words.dtype.element_ty), mask=o_m < M)
 
 
-@triton.jit
+@jit_any_size
 def _adjoint_kernel(
     x, x_b, x_t, grad, g_b, g_t, reset, r_b, r_t, lam, l_b, l_t, start, T, N, K, blocks,
     BN: tl.constexpr, KP: tl.constexpr, BITS: tl.constexpr, ACC: tl.constexpr,
@@ -242,6 +283,7 @@ def _adjoint_kernel(
     o_k = tl.arange(0, KP)[None, :]
     m_n = o_n < N
     mask = m_n & (o_k < K)
+    x_t, g_t, l_t = x_t.to(tl.int64), g_t.to(tl.int64), l_t.to(tl.int64)
     p_x = _word_pointer(x, 1) + i_b * x_b + o_n
     p_g, p_l = grad + i_b * g_b + o_n * K + o_k, lam + i_b * l_b + o_n * K + o_k
     p_r = reset
@@ -281,17 +323,36 @@ def map_forward(
     s0 = contiguous(s0)
     per_word = 4 if _can_pack(words, states, s0) else 1
     W, constants = N // per_word, _constants(state_bits(K), per_word)
-    config = launch_config(B, T, W, _TILINGS, per_word * words.itemsize, states.device)
     steps = partial(strided, reverse=reverse, per_word=per_word)
-    inputs, resets, outputs = steps(words), strided_reset(reset, reverse), steps(states)
+    ROW, (inputs, outputs) = align(W, steps(words), steps(states))
+    config = launch_config(B, T, W, _TILINGS, per_word * words.itemsize, states.device)
+    resets = strided_reset(reset, reverse)
     sizes, start = (T, W, config.C, config.L, config.column_blocks), s0
-    launch = _forward_kernel[(config.programs,)]
+    launch = partial(_forward_kernel[(config.programs,)], ROW=ROW)
     if config.C > 1:
         whole, start = words.new_empty(B, config.C, N), states.new_empty(B, config.C, N)
-        launch(*inputs, None, *resets, *outputs, whole, *sizes, **config.kernel_options, **constants)
+        launch(
+            *inputs,
+            *optional(None, states, states.dtype),
+            *resets,
+            *outputs,
+            whole,
+            *sizes,
+            **config.kernel_options,
+            **constants,
+        )
         columns: dict[str, Any] = {key: constants[key] for key in ("BITS", "PER_WORD", "WORD", "ONES")}
         _carry_kernel[(config.column_blocks, B)](whole, s0, start, W, config.C, BN=config.BN, num_warps=1, **columns)
-    launch(*inputs, start, *resets, *outputs, None, *sizes, **config.kernel_options, **constants)
+    launch(
+        *inputs,
+        *optional(start, states, states.dtype),
+        *resets,
+        *outputs,
+        None,
+        *sizes,
+        **config.kernel_options,
+        **constants,
+    )
 
 
 def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, *, reverse: bool) -> Tensor:
@@ -301,10 +362,10 @@ def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, 
     BN = min(128 // max(KP, 4), triton.next_power_of_2(N))  # a warp has four numbers per thread
     blocks, start = triton.cdiv(N, BN), lam.new_empty(B, N, K, dtype=dtype)
     steps = partial(strided, reverse=not reverse)
-    rows = *steps(words)[:3], *steps(grad.flatten(2))[:3], *strided_reset(reset, not reverse)
+    rows = *steps(words), *steps(grad.flatten(2)), *strided_reset(reset, not reverse)
     acc = tl.float64 if dtype == torch.float64 else tl.float32
     sizes = {"BN": BN, "KP": KP, "BITS": state_bits(K), "ACC": acc, "num_warps": 1}
-    _adjoint_kernel[(B * blocks,)](*rows, *steps(lam.flatten(2))[:3], start, T, N, K, blocks, **sizes)
+    _adjoint_kernel[(B * blocks,)](*rows, *steps(lam.flatten(2)), start, T, N, K, blocks, **sizes)
     return start
 
 

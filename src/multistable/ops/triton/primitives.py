@@ -5,12 +5,26 @@ a kernel then have the same layout over the threads, and the compiler neither mo
 1 or 2; HALF is the dtype of paired numbers, None for single ones.
 """
 
+import inspect
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
 
 NO_ASSEMBLY = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip is not None)
 """Avoid PTX: Triton's interpreter and GPUs of other makers have none."""
+
+
+def jit_any_size(kernel: Callable[..., None]):
+    """``triton.jit``, but compiled once for all sizes and strides (the arguments T, N, C, L, blocks, ``*_b``, ``*_t``)
+    and for a first state that is there or not (``entered``).
+
+    By itself Triton compiles anew for a number that is 1 or a multiple of 16, where the one before was not.
+    """
+    names = inspect.signature(kernel).parameters
+    sizes = [name for name in names if name in ("T", "N", "C", "L", "blocks", "entered") or name.endswith(("_b", "_t"))]
+    return triton.jit(kernel, do_not_specialize=sizes)
 
 
 @triton.jit
@@ -25,37 +39,62 @@ def word_pointer(p, PER_WORD: tl.constexpr):
 
 
 @triton.jit
-def time_stride(t, FIXED: tl.constexpr):
-    """The stride of time: compiled in, or int64, because for time-major tensors stride times tile can exceed 2^31."""
-    if FIXED is None:
-        return tl.full([], 0, tl.int64) + t
-    else:
-        return FIXED
+def stride_of(t, ROW: tl.constexpr):
+    """A stride in words from one in units of ROW words, so that the compiler knows that rows are aligned. int64,
+    because for time-major tensors stride times tile can exceed 2^31."""
+    return t.to(tl.int64) * ROW
 
 
 @triton.jit
-def program_indices(blocks, C, BN: tl.constexpr):
-    """The sequence, the chunk and the columns [1, BN] of this program."""
+def program_indices(blocks, C, N, BN: tl.constexpr, ROW: tl.constexpr):
+    """The sequence, the chunk and the columns [1, BN] of this program.
+
+    The last block ends with the last of the N columns, so that none needs a mask: columns that two blocks have get the
+    same values from both.
+    """
     i = tl.program_id(0)
     i_bc = i // blocks
-    return (i_bc // C).to(tl.int64), i_bc % C, ((i % blocks) * BN + tl.arange(0, BN))[None, :]
+    first = tl.minimum((i % blocks) * (BN // ROW), N // ROW - BN // ROW) * ROW
+    return (i_bc // C).to(tl.int64), i_bc % C, (first + tl.arange(0, BN))[None, :]
 
 
 @triton.jit
-def load(p, mask, other, EVEN: tl.constexpr):
-    """Load; without a mask if EVEN: no step and no column lies outside the tensor."""
-    if EVEN:
-        return tl.load(p)
-    else:
+def strand_steps(t, S: tl.constexpr, U: tl.constexpr, LATEST_FIRST: tl.constexpr = False):
+    """The first step of each strand of a tile that starts at step t: [S, 1].
+
+    LATEST_FIRST, for scans towards the past: one that Triton reverses costs five times the shuffles.
+    """
+    o_s = S - 1 - tl.arange(0, S) if LATEST_FIRST else tl.arange(0, S)
+    return t + o_s[:, None] * U
+
+
+@triton.jit
+def tile_pointer(p, stride, strands, U: tl.constexpr):
+    """Pointers to the steps of a tile, [S, U, BN], from those to the columns [1, BN] of step 0."""
+    return p[None] + (strands + tl.arange(0, U)[None, :]).to(tl.int64)[:, :, None] * stride
+
+
+@triton.jit
+def strand_pointer(p, stride, strands):
+    """Pointers to the first step of each strand, [S, BN]."""
+    return p + strands.to(tl.int64) * stride
+
+
+@triton.jit
+def load(p, mask, other, MASKED: tl.constexpr):
+    """Load; without a mask unless MASKED."""
+    if MASKED:
         return tl.load(p, mask=mask, other=other)
+    else:
+        return tl.load(p)
 
 
 @triton.jit
-def store(p, value, mask, EVEN: tl.constexpr):
-    if EVEN:
-        tl.store(p, value)
-    else:
+def store(p, value, mask, MASKED: tl.constexpr):
+    if MASKED:
         tl.store(p, value, mask=mask)
+    else:
+        tl.store(p, value)
 
 
 @triton.jit
@@ -98,12 +137,12 @@ def pack(low, high, HALF: tl.constexpr):
 
 
 @triton.jit
-def store_numbers(p, numbers, u: tl.constexpr, mask, HALF: tl.constexpr, EVEN: tl.constexpr):
+def store_numbers(p, numbers, u: tl.constexpr, mask, HALF: tl.constexpr, MASKED: tl.constexpr):
     """Store step u of a word's numbers; ``numbers`` has a tuple of steps for each."""
     if HALF is None:
-        store(p, numbers[0][u].to(p.dtype.element_ty), mask, EVEN)
+        store(p, numbers[0][u].to(p.dtype.element_ty), mask, MASKED)
     else:
-        store(p, pack(numbers[0][u], numbers[1][u], HALF), mask, EVEN)
+        store(p, pack(numbers[0][u], numbers[1][u], HALF), mask, MASKED)
 
 
 @triton.jit
