@@ -5,6 +5,7 @@ from itertools import permutations, product
 import pytest
 import torch
 
+from built_machines import PARITY, build
 from multistable.machines import Machine, Transducer, certify
 from multistable.machines.bound import prove_by_units
 
@@ -104,3 +105,16 @@ def test_restricted_transitions():
     assert prove_by_units(model, target)[0] > 1
     model.rnn.weight_ih_l0[1, 2] = -0.5  # symbol 2 keeps, or sets state 0
     assert prove_by_units(model, target)[0] < 1
+
+
+@torch.no_grad()
+def test_margins_below_the_rounding_prove_nothing():
+    """Scores, or logits, that differ by units in the last place: another order of summation could decide otherwise."""
+    for layer in ("rnn.weight_ih_l0", "read_out.weight"):
+        model = build(PARITY)
+        model.rnn.bias_ih_l0.fill_(1.0)
+        model.read_out.bias.fill_(1.0)
+        assert certify(model, PARITY).right is True
+        model.get_parameter(layer).mul_(2.0**-23)
+        assert prove_by_units(model, PARITY)[0] <= 1
+        assert certify(model, PARITY).right is None
