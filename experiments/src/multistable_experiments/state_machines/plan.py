@@ -20,7 +20,7 @@ RECIPES = {
     "A4": Training("A4", lengths="log", updates=4_000),
     "S4": replace(LARGE, machine="S4", states=4),
     "A5": LARGE,
-    "dyck": replace(LARGE, machine="dyck", length=32, units=16, states=8, batch=64),
+    "dyck": replace(LARGE, machine="dyck", length=16, units=6, states=16, decay=0.01, rate=5e-3, broken=0.5),
 }
 """How larger machines are trained. A unit has at most 16 states; for S4 and A5, units track the points they permute."""
 LAST = [Training(name, answers="last", lengths="log") for name in SMOKE]

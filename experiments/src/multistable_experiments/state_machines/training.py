@@ -31,6 +31,8 @@ class Data:
     idle: float = 0.0
     """Probability that a step has one of ``idle_symbols`` symbols that change nothing."""
     idle_symbols: int = 0
+    broken: float = 0.05
+    """How often brackets are broken (:func:`random_symbols`)."""
 
     @property
     def target(self) -> Machine:
@@ -40,7 +42,7 @@ class Data:
     def draw(self, random: torch.Generator) -> Tensor:
         """Symbols ``[batch, T]``."""
         shape = (self.batch, self.draw_length(random))
-        return random_symbols(machine(self.machine), shape, random, self.idle, self.idle_symbols)
+        return random_symbols(machine(self.machine), shape, random, self.idle, self.idle_symbols, self.broken)
 
     def draw_length(self, random: torch.Generator) -> int:
         if self.lengths == "uniform":
@@ -70,6 +72,7 @@ class Training:
     """Weight decay, relative to the rate: it silences units that have learnt nothing."""
     idle: float = 0.0
     idle_symbols: int = 0
+    broken: float = 0.05
 
     @property
     def name(self) -> str:
@@ -79,15 +82,15 @@ class Training:
 
     @property
     def data(self) -> Data:
-        return Data(self.machine, self.length, self.lengths, self.batch, self.idle, self.idle_symbols)
+        return Data(self.machine, self.length, self.lengths, self.batch, self.idle, self.idle_symbols, self.broken)
 
     def settings(self) -> dict[str, Any]:
         """As stored: later fields are left out where they mean what was computed before them."""
-        return {key: value for key, value in asdict(self).items() if value or key not in LATER}
+        return {key: value for key, value in asdict(self).items() if key not in LATER or value != LATER[key]}
 
 
-LATER = ("decay", "idle", "idle_symbols")
-"""Fields that results of earlier commits lack; zero means their behaviour."""
+LATER = {"decay": 0.0, "idle": 0.0, "idle_symbols": 0, "broken": 0.05}
+"""Fields that results of earlier commits lack, and the values that mean their behaviour."""
 
 
 def train(training: Training) -> tuple[Transducer, Verdict, int]:

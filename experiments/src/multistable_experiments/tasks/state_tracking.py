@@ -106,29 +106,34 @@ def with_idle(target: Machine, symbols: int) -> Machine:
 
 
 def random_symbols(
-    target: Machine, shape: tuple[int, int], random: torch.Generator, idle: float = 0.0, idle_symbols: int = 0
+    target: Machine,
+    shape: tuple[int, int],
+    random: torch.Generator,
+    idle: float = 0.0,
+    idle_symbols: int = 0,
+    broken: float = 0.05,
 ) -> Tensor:
     """Uniform symbols ``[B, T]`` on the generator's device.
 
-    Where a state cannot be left any more, nineteen of twenty that would enter it are drawn again: words of brackets
-    would be broken after a few symbols. Each is replaced by one of ``idle_symbols``, which are numbered after those of
+    Where a state cannot be left any more, symbols that would enter it are ``broken`` times as likely as they would be
+    among uniform ones: words of brackets would be broken after a few symbols. Each is replaced by one of ``idle_symbols``, which are numbered after those of
     the target and are not drawn otherwise, with probability ``idle``.
     """
-    symbols, device = _relevant(target, shape, random), random.device
+    symbols, device = _relevant(target, shape, random, broken), random.device
     if not idle:
         return symbols
     others = target.n_symbols + torch.randint(idle_symbols, shape, generator=random, device=device)
     return torch.where(torch.rand(shape, generator=random, device=device) < idle, others, symbols)
 
 
-def _relevant(target: Machine, shape: tuple[int, int], random: torch.Generator) -> Tensor:
+def _relevant(target: Machine, shape: tuple[int, int], random: torch.Generator, broken: float) -> Tensor:
     device = random.device
     symbols = torch.randint(target.n_symbols, shape, generator=random, device=device)
     table = torch.tensor(target.table, device=device)
     final = (table == torch.arange(target.n_states, device=device)[:, None]).all(1)
     if not final.any():
         return symbols
-    allowed = (~final[table]).double() + 0.05 / target.n_symbols
+    allowed = (~final[table]).double() + broken / target.n_symbols
     q = torch.zeros(shape[0], dtype=torch.int64, device=device)
     for t in range(shape[1]):
         symbols[:, t] = torch.multinomial(allowed[q], 1, generator=random).squeeze(1)
