@@ -115,9 +115,9 @@ def random_symbols(
 ) -> Tensor:
     """Uniform symbols ``[B, T]`` on the generator's device.
 
-    Where a state cannot be left any more, symbols that would enter it are ``broken`` times as likely as they would be
-    among uniform ones: words of brackets would be broken after a few symbols. Each is replaced by one of ``idle_symbols``, which are numbered after those of
-    the target and are not drawn otherwise, with probability ``idle``.
+    Where a state cannot be left any more, symbols that would enter it have weight ``broken / A``, all others one more:
+    words of brackets would be broken after a few symbols. Each symbol is replaced, with probability ``idle``, by one of
+    ``idle_symbols``, which are numbered after those of the target and are not drawn otherwise.
     """
     symbols, device = _relevant(target, shape, random, broken), random.device
     if not idle:
