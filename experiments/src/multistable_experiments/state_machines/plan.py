@@ -34,7 +34,7 @@ STUDIES: dict[str, list[Training]] = {
     "brackets": [RECIPES["dyck"]],
     "noise": [Training(name, surrogate=kind) for name in SMOKE for kind in ("margin", "gumbel")],
 }
-CONTESTS = {name: Contest(name, "fsm", 0.0, 0, 5_000) for name in SMOKE} | {
+CONTESTS = {name: Contest(name, "fsm", 0.0, 0, 5_000) for name in ("parity", "S3", "flip-flop", "Z3")} | {
     "A5": Contest("A5", "fsm", 0.0, 0, 30_000, length=32, lengths="log", batch=128, states=5, decay=0.1)
 }
 """The comparison: as many parameters, and what is read in training."""
