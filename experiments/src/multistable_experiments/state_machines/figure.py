@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from multistable.machines import Machine, Transducer, extract
+from multistable.machines import Machine, extract
 from multistable_experiments.files import read_json
 from multistable_experiments.paper.figures.style import GREY, panels
 from multistable_experiments.state_machines.store import load_model
@@ -35,7 +35,6 @@ def draw_machine(folder: Path, name: str = SHOWN) -> Figure:
         return figure
     result = read_json(path)
     target, model = machine(result["training"]["machine"]), load_model(result)
-    assert isinstance(model, Transducer)
     found = extract(model)
     stands_for = paired(found, target)
     draw_graph(axes.flat[0], target, circle(target.n_states, list(range(target.n_states))))

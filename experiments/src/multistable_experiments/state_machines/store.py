@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from multistable.machines import Transducer
 from multistable_experiments.files import checksum, read_json, stored_result, write_json
 from multistable_experiments.machine import describe
-from multistable_experiments.state_machines.rivals import Contest, build_rival, contest
+from multistable_experiments.state_machines.rivals import Contest, contest
 from multistable_experiments.state_machines.training import Training, build, train
 from multistable_experiments.tasks.state_tracking import failing_length, machine
 
@@ -106,12 +107,9 @@ def load(folder: Path, pattern: str = "*.json") -> Iterator[tuple[str, dict[str,
         yield path.stem, read_json(path)
 
 
-def load_model(result: dict[str, Any]) -> nn.Module:
-    """The trained model of a result."""
-    if "training" in result:
-        model: nn.Module = build(Training(**result["training"]))
-    else:
-        model = build_rival(Contest(**result["contest"]))
+def load_model(result: dict[str, Any]) -> Transducer:
+    """The trained machine of a result."""
+    model = build(Training(**result["training"]))
     model.load_state_dict({name: decode(*stored) for name, stored in result["weights"].items()})
     return model.eval()
 
