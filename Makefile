@@ -53,5 +53,5 @@ clean:
 	touch $@
 
 .venv/dev: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[dev]' --editable './experiments[distributed,rl,search,slurm]'
+	$(PIP) --editable '.[dev]' --editable './experiments[distributed,mirror,ray,rl,search,slurm]'
 	touch $@ .venv/experiments

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, default_folder
+from multistable_experiments.cli.rl import reproduce_rl
 from multistable_experiments.errors import exit_on_error
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["claims", "figure", "report", "reproduce", "sweep"]
 
 FIGURES_HELP = (
-    "tails, copy-first, generalisation, permuted-mnist, without-positions, pathfinder; all of them by default."
+    "tails, copy-first, generalisation, permuted-mnist, without-positions, pathfinder; all of them by default. Or rl: "
+    "the agents, as `multistable rl all`."
 )
 SCALE_HELP = (
     "full: the sizes of the paper's tables. small: its models with fewer epochs and images, half an hour per seed "
@@ -43,6 +45,10 @@ GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each task; on Ra
 AddressOption = Annotated[
     str | None,
     typer.Option(help='Of a Ray cluster, "auto" for the one of this machine.', show_default="a Ray of its own"),
+]
+MirrorOption = Annotated[
+    str | None,
+    typer.Option(help="An address such as s3://bucket/name, where checkpoints, models and results are kept as well."),
 ]
 SlurmOption = Annotated[
     list[str] | None, typer.Option(help="A parameter of Slurm, such as partition=gpu; several if needed.")
@@ -82,16 +88,20 @@ def reproduce(
     gpus: GpusOption = 0,
     address: AddressOption = None,
     slurm: SlurmOption = None,
+    mirror: MirrorOption = None,
 ) -> None:
     """Compute the paper's experiments: those that are missing, the most valuable first.
 
     Interrupt it at any time, or give it a budget: the same command resumes,
     within a run too, and computes the same numbers. With --on, each experiment
-    is a task of Ray or a job of Slurm; all machines must see --out and --results.
+    is a task of Ray or a job of Slurm; all machines must see --out and --results,
+    or reach --mirror.
 
     Exit code: 0 when all results exist, 3 when the budget is spent,
     1 when data are missing or a run cannot be computed, 2 for a bad value.
     """
+    if figures == ["rl"]:
+        return reproduce_rl(seeds, budget, results, out, device)
     from multistable_experiments.paper.reproduce import parse_duration
     from multistable_experiments.paper.reproduce import reproduce as compute
     from multistable_experiments.training.loop import Options
@@ -102,7 +112,17 @@ def reproduce(
         recipes = (recipe,) if recipe else ("paper", "best")
         resources = resources_of(cpus, gpus, address, slurm)
         summary = compute(
-            figures or None, scale, recipes, seeds, seconds, out, folder, Options(device), typer.echo, on, resources
+            figures or None,
+            scale,
+            recipes,
+            seeds,
+            seconds,
+            out,
+            folder,
+            Options(device, mirror=mirror),
+            typer.echo,
+            on,
+            resources,
         )
     raise typer.Exit(summary.exit_code)
 
