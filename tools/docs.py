@@ -581,7 +581,7 @@ def rivals() -> str:
         if result["contest"]["seed"] < 100:  # others are the search
             found.setdefault((result["contest"]["cell"], result["contest"]["machine"]), []).append(result)
     if not found:
-        return "Nothing is computed yet: `multistable machines --study rivals --processes 6` takes three hours of one core."
+        return "Nothing is stored yet: `multistable machines --study rivals` takes three hours of one core."
     targets = [name for name in TARGETS if any(target == name for _, target in found)]
     rows = [(LAYER_NAMES[cell], *(failing(found.get((cell, name), [])) for name in targets)) for cell in LAYER_NAMES]
     return markdown_table("; ".join(["layer", *targets]), rows)
