@@ -47,7 +47,8 @@ def test_ratio_and_goal(kind: str, goal: float | None, ratio: float, reached: bo
 def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results" / "cpu.json"
     console = Console(record=True, width=200)
-    rows = [*cpu.scan_rows((2, 64, 8), repeats=3), *cpu.layer_rows((2, 64, 8), repeats=1)]
+    rows = [*cpu.scan_rows((2, 64, 8), repeats=3), *cpu.map_rows((2, 64, 8), repeats=1)]
+    rows += [*cpu.layer_rows((2, 64, 8), repeats=1)]
     rows += [*cpu.exact_rows((2, 64, 8), repeats=1), *cpu.step_rows(N=8, repeats=1)]
     rows += [*cpu.time_growth((64, 128), N=8, repeats=1)]
     monkeypatch.setattr(cpu, "rows", lambda: iter(rows))
@@ -55,7 +56,7 @@ def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     content = json.loads(path.read_text())
     assert {"processor", "cores", "torch", "numba", "commit", "dirty", "date"} <= set(content["machine"])
-    assert len(content["rows"]) == len(rows) == 2 + 6 + 2 + 2 + 2 * 4
+    assert len(content["rows"]) == len(rows) == 2 + 4 + 6 + 2 + 2 + 2 * 4
     for row in content["rows"]:
         unit = "ms" if "ms" in row else "us"
         assert {"name", "shape", "dtype", "kind", "baseline", "ratio", "goal", "reached"} <= set(row)
