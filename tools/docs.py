@@ -12,6 +12,9 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
+
+from multistable_experiments.rl.rates import RATES, is_search, maze_rates, most_right, popgym_rates
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -364,56 +367,125 @@ def first_line(path: Path) -> str:
 AGENTS = ("bmru", "hybrid", "lru", "mingru", "gru", "lstm", "none")
 
 
+def agents(pattern: str) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob(pattern))]
+
+
 def t_maze() -> str:
-    """Right turns in percent by length, means over seeds, at the learning rate that all cells share."""
+    """Right turns in percent by length, one number per seed, at the learning rate of each cell."""
     return "\n\n".join(
         f"{words}:\n\n{mazes(noise)}" for noise, words in ((False, "Without noise"), (True, "With noise"))
     )
 
 
 def mazes(noise: bool) -> str:
-    results = [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob("tmaze-*.json"))]
-    results = [r for r in results if r["run"]["noise"] == noise]
-    tested = [r for r in results if len(r["walks"]) > 1]
+    results = agents("tmaze-*.json")
+    chosen = maze_rates(results)
+    tested = [r for r in results if r["run"]["noise"] == noise and not is_search(r)]
     lengths = sorted({walk["length"] for r in tested for walk in r["walks"]})
     rows = []
     for cell in AGENTS:
-        own = [r for r in tested if r["run"]["cell"] == cell]
-        walks = [walk for r in own for walk in r["walks"]]
-        at = [[f"{100 * success(walk):.0f}" for walk in walks if walk["length"] == length] for length in lengths]
-        parameters = f"{own[0]['parameters']:,}" if own else ""
-        rows.append((cell, len(own), parameters, *map(", ".join, at)))
-    return markdown_table("; ".join(["cell", "seeds", "parameters", *(f"{length:,}" for length in lengths)]), rows)
+        best = chosen.get(cell, RATES[0])
+        others = {r["run"]["rate"] for r in tested if r["run"]["cell"] == cell} - {best}
+        for rate in (best, *sorted(others)):
+            own = [r for r in tested if (r["run"]["cell"], r["run"]["rate"]) == (cell, rate)]
+            found = [{walk["length"]: success(walk) for walk in r["walks"]} for r in own]
+            at = [[by_length.get(length, "-") for by_length in found] for length in lengths]
+            words = f"**{rate:g}**" if rate == best else f"{rate:g}"
+            rows.append((cell, words, ", ".join(str(r["run"]["seed"]) for r in own), *map(", ".join, at)))
+    return markdown_table("; ".join(["cell", "rate", "seeds", *(f"{length:,}" for length in lengths)]), rows)
 
 
-def success(walk: dict) -> float:
-    return walk["right"] / (walk["right"] + walk["wrong"] + walk["strayed"])
+def success(walk: dict) -> str:
+    """Right turns in percent; 100 only if it is all of them.
+
+    >>> success({"right": 9_999, "wrong": 1, "strayed": 0}), success({"right": 3, "wrong": 0, "strayed": 0})
+    ('99.9', '100')
+    """
+    share = walk["right"] / (walk["right"] + walk["wrong"] + walk["strayed"])
+    return f"{100 * share:.0f}" if share == 1 or share < 0.99 else f"{int(1000 * share) / 10:.1f}"
 
 
 def rates() -> str:
-    """Right turns in the best five rollouts of training in a row, of seed 0, at each learning rate."""
-    results = [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob("tmaze-*-seed0.json"))]
-    found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): best_five(r["training"]) for r in results}
-    columns = sorted({(noise, rate) for _, noise, rate in found})
+    """Right turns in the best five rollouts of training in a row, at each learning rate of the search."""
+    results = [r for r in agents("tmaze-*.json") if is_search(r)]
+    found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): f"{100 * most_right(r):.1f}" for r in results}
+    chosen = maze_rates(results)
+    columns = [(noise, rate) for noise in (False, True) for rate in sorted(RATES)]
+    names = [f"{rate:g}{', noise' if noise else ''}" for noise, rate in columns]
     rows = [
-        (cell, *(f"{100 * found[cell, *each]:.0f}" if (cell, *each) in found else "" for each in columns))
+        (cell, *(found.get((cell, *each), "") for each in columns), f"{chosen[cell]:g}" if cell in chosen else "")
+        for cell in AGENTS
+        if cell != "none"
+    ]
+    return markdown_table("; ".join(["cell", *names, "chosen"]), rows)
+
+
+HELD = (
+    "RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "Battleship", "Concentration", "HigherLower",
+    "MineSweeper",
+)  # fmt: skip
+OTHERS = (
+    "MultiarmedBandit", "PositionOnlyCartPole", "VelocityOnlyCartPole", "NoisyPositionOnlyCartPole",
+    "PositionOnlyPendulum", "NoisyPositionOnlyPendulum",
+)  # fmt: skip
+
+
+def popgym_search() -> str:
+    """Scores at each learning rate of the search."""
+    results = [r for r in agents("popgym-*-500000-*.json") if is_search(r)]
+    found = {(r["run"]["cell"], r["run"]["task"], r["run"]["rate"]): f"{r['score']:.3f}" for r in results}
+    chosen = popgym_rates(results)
+    columns = [(task, rate) for task in ("RepeatPrevious", "PositionOnlyCartPole") for rate in sorted(RATES)]
+    rows = [
+        (cell, *(found.get((cell, *each), "") for each in columns), f"{chosen[cell]:g}" if cell in chosen else "")
         for cell in AGENTS
     ]
-    names = [f"{rate:g}{', noise' if noise else ''}" for noise, rate in columns]
-    return markdown_table("; ".join(["cell", *names]), rows)
+    return markdown_table("; ".join(["cell", *(f"{task}, {rate:g}" for task, rate in columns), "chosen"]), rows)
 
 
-def best_five(shares: list[float]) -> float:
+def popgym() -> str:
+    """Scores of POPGym by task and cell, means over seeds, and their means over the tasks that all cells have."""
+    scores: dict[tuple[str, str], list[float]] = {}
+    for r in agents("popgym-*-2000000-*.json"):
+        scores.setdefault((r["run"]["task"], r["run"]["cell"]), []).append(r["score"])
+    begun = [task for task in HELD + OTHERS if any((task, cell) in scores for cell in AGENTS)]
+    whole = [task for task in begun if all((task, cell) in scores for cell in AGENTS)]
+    rows = [(task, *(spread(scores.get((task, cell), [])) for cell in AGENTS)) for task in begun]
+    groups = {"mean of {} tasks": whole, "mean of {} that ask to hold something": [t for t in whole if t in HELD]}
+    groups["mean of {} others"] = [task for task in whole if task in OTHERS]
+    for name, tasks in groups.items():
+        if tasks:
+            means = [fmean(fmean(scores[task, cell]) for task in tasks) for cell in AGENTS]
+            rows.append((f"**{name.format(len(tasks))}**", *(f"**{mean:.3f}**" for mean in means)))
+    counts = [sorted({len(scores.get((task, cell), [])) for task in begun}) for cell in AGENTS]
+    rows.append(("seeds", *(" to ".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in counts)))
+    return markdown_table("; ".join(["task", *AGENTS]), rows)
+
+
+def spread(values: list[float]) -> str:
     """
-    >>> best_five([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5])
-    1.0
+    >>> spread([0.5, 0.7]), spread([0.5]), spread([])
+    ('0.60 (0.50 to 0.70)', '0.50', '')
     """
-    return max(sum(shares[i : i + 5]) / 5 for i in range(len(shares) - 4))
+    if len(values) < 2:
+        return "".join(f"{value:.2f}" for value in values)
+    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def learners() -> str:
-    """Updates per second of a learner, from the file of ``multistable rl speed``."""
-    content = json.loads((RESULTS / "rl" / "speed-cpu.json").read_text())
+    """Updates per second of a learner, from the files of ``multistable rl speed``."""
+    kinds = {
+        "CPU, one thread": "speed-cpu.json",
+        "CPU, two threads": "speed-cpu-2-threads.json",
+        "H200": "speed-cuda.json",
+    }
+    paths = {name: RESULTS / "rl" / file for name, file in kinds.items()}
+    return "\n\n".join(f"{name}:\n\n{learners_of(path)}" for name, path in paths.items() if path.exists())
+
+
+def learners_of(path: Path) -> str:
+    content = json.loads(path.read_text())
     rates: dict[str, dict[int, float]] = {}
     for row in content["rows"]:
         rates.setdefault(row["name"].removeprefix("learner, "), {})[row["shape"][1]] = 1e3 / row["ms"]
@@ -430,7 +502,13 @@ DOCUMENTS = {
     "README.md": {"results": six_results},
     "CONTRIBUTING.md": {"tour": tour},
     "docs/clients.md": {"programs": clients},
-    "docs/rl.md": {"t-maze": t_maze, "rates": rates, "learners": learners},
+    "docs/rl.md": {
+        "t-maze": t_maze,
+        "rates": rates,
+        "learners": learners,
+        "popgym": popgym,
+        "popgym-search": popgym_search,
+    },
     "docs/results.md": {"runs": all_runs, "searches": searches, "tails": tails, "claims": claims},
     "docs/speed.md": {"cpu": lambda: benchmark("cpu.json"), "gpu": lambda: benchmark("nvidia-h200.json")},
 }

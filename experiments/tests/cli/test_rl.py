@@ -1,6 +1,7 @@
-"""The command ``multistable rl``."""
+"""The commands ``multistable rl`` and ``multistable reproduce rl``."""
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from multistable_experiments.cli import app
@@ -8,29 +9,80 @@ from multistable_experiments.files import read_json
 
 pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install './experiments[rl]'")
 
-from multistable_experiments.rl import horizons
+from multistable_experiments.rl import horizons, popgym, speed
 
 
 def call(*words: object):
-    return CliRunner().invoke(app, ["rl", *map(str, words)])
+    return CliRunner().invoke(app, [*map(str, words)])
 
 
-def test_runs_are_computed_once_and_what_is_missing_is_counted(tmp_path, monkeypatch):
-    small = horizons.TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
-    monkeypatch.setattr(horizons, "plan", lambda cells, seeds: [small])
-    late = call("t-maze", "--out", tmp_path, "--budget", "0s")
-    assert late.exit_code == 3
-    assert "1 runs are missing" in late.output
-    first = call("t-maze", "--out", tmp_path)
+@pytest.fixture
+def folders(tmp_path):
+    return "--out", tmp_path / "results", "--checkpoints", tmp_path / "runs"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """One run of each experiment, of a second."""
+    run = horizons.TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
+    monkeypatch.setattr(horizons, "search", lambda cell: [])
+    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder: [run] * 14 * seeds)
+    task = popgym.PopgymRun("RepeatFirst", "bmru", steps=2_048, width=8, envs=16, batches=1)
+    monkeypatch.setattr(popgym, "search", lambda cell, steps: [])
+    monkeypatch.setattr(popgym, "plan", lambda cells, tasks, seeds, steps, folder: [task] * 98 * seeds)
+    monkeypatch.setattr(speed, "LENGTHS", (4,))
+
+
+def test_runs_are_computed_once_and_what_is_missing_is_counted(tmp_path, folders, monkeypatch):
+    run = horizons.TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
+    other = horizons.TMazeRun("bmru", noise=False, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
+    monkeypatch.setattr(horizons, "search", lambda cell: [])
+    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder: [run, other])
+    late = call("rl", "t-maze", "bmru", "--seeds", 1, *folders, "--budget", "0s")
+    assert late.exit_code == 3, late.output
+    assert "2 runs are missing" in late.output
+    first = call("rl", "t-maze", "bmru", "--seeds", 1, *folders)
     assert first.exit_code == 0, first.output
     assert "tmaze-bmru-noise-seed0: " in first.output
-    result = read_json(tmp_path / "tmaze-bmru-noise-seed0.json")
+    result = read_json(tmp_path / "results" / "tmaze-bmru-noise-seed0.json")
     assert {"commit", "dirty", "processor", "date"} <= set(result["machine"])
-    assert call("t-maze", "--out", tmp_path).output == first.output
+    assert call("rl", "t-maze", "bmru", "--seeds", 1, *folders).output == first.output
+
+
+@pytest.mark.extra
+def test_reproduce_computes_all_that_is_missing(tmp_path, small):
+    pytest.importorskip("popgym", reason="popgym is not installed: pip install './experiments[rl]'")
+    words = "reproduce", "rl", "--results", tmp_path, "--out", tmp_path / "runs", "--device", "cpu"
+    late = call(*words, "--budget", "0s")
+    assert late.exit_code == 3, late.output
+    assert not list((tmp_path / "rl").glob("[tp]*.json"))
+    done = call(*words)
+    assert "tmaze-bmru-noise-seed0: " in done.output
+    assert "popgym-RepeatFirst-bmru-2048-rate0.001-seed0: score " in done.output
+    before = {path.name: path.read_bytes() for path in (tmp_path / "rl").iterdir()}
+    assert sorted(before) == [
+        "popgym-RepeatFirst-bmru-2048-rate0.001-seed0.json",
+        "speed-cpu.json",
+        "tmaze-bmru-noise-seed0.json",
+    ]
+    call(*words)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "rl").iterdir()} == before
+
+
+def test_speed_is_measured_with_the_threads_that_were_asked_for(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "LENGTHS", (4,))
+    before = torch.get_num_threads()
+    try:
+        assert call("rl", "speed", "--threads", 2, *folders).exit_code == 0
+    finally:
+        torch.set_num_threads(before)
+    content = read_json(tmp_path / "results" / "speed-cpu-2-threads.json")
+    assert content["machine"]["threads"] == 2
+    assert len(content["rows"]) == 2 * len(speed.MEMORIES)
 
 
 @pytest.mark.parametrize(("words", "message"), [("t-maze gpt", "cells must be"), ("popgym --tasks Go", "tasks must")])
-def test_wrong_words(words, message, tmp_path):
-    result = call(*words.split(), "--out", tmp_path)
+def test_wrong_words(words, message, folders):
+    result = call("rl", *words.split(), *folders)
     assert result.exit_code == 2
     assert message in result.output

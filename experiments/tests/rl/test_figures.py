@@ -16,11 +16,12 @@ def test_means_of_seeds_by_length(tmp_path):
     save(tmp_path, "bmru", True, 0, [10, 10])
     save(tmp_path, "gru", True, 0, [10, 5])
     save(tmp_path, "gru", True, 1, [8, 4])
-    save(tmp_path, "gru", True, 0, [1], rate=1.0)  # of the search: not tested far away
+    save(tmp_path, "gru", True, 2, [6])  # it guessed, and did not walk on
+    save(tmp_path, "gru", True, 0, [1, 1], rate=3e-3)  # not the rate of this cell
     save(tmp_path, "lru", False, 0, [5, 5])
     assert successes(load(tmp_path), noise=True) == {
         "bmru": {10: [1.0], 100: [1.0]},
-        "gru": {10: [1.0, 0.8], 100: [0.5, 0.4]},
+        "gru": {10: [1.0, 0.8, 0.6], 100: [0.5, 0.4, 0.6]},
     }
     words = texts(draw_t_maze(tmp_path))
     assert "BMRU" in words

@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install './experiments[rl]'")
 
-from multistable_experiments.files import read_json
 from multistable_experiments.rl import horizons
 from multistable_experiments.rl.agent import CELLS, Agent
-from multistable_experiments.rl.horizons import TMazeRun, measure, plan, width_of
-from multistable_experiments.rl.results import compute, load, walks_of
+from multistable_experiments.rl.horizons import TMazeRun, best_rate, measure, plan, search, width_of
+from multistable_experiments.rl.rates import RATES, SEARCH_SEED
+from multistable_experiments.rl.results import load, store, stored, walks_of
 
 SMALL = TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=2, lengths=(2, 4), episodes=10)
 
@@ -20,55 +20,53 @@ def test_agents_have_as_many_parameters():
     assert max(sizes.values()) < 1.05 * min(sizes.values()), sizes
 
 
-def test_names_are_different_and_cells_of_a_seed_come_first():
-    runs = plan()
-    assert len({run.name for run in runs}) == len(runs)
-    assert {run.cell for run in runs[:7]} == set(CELLS)
-    assert runs[0].name == "tmaze-bmru-seed0"
-    assert {run.seed for run in runs} == {0, 1, 2}
+def fake_search(cell, rights, folder):
+    """Store a search in which the trainings had these shares of right turns, by rate, in both mazes."""
+    for run in search(cell):
+        store(run, {"training": [0.5] * 3 + [rights[run.rate]] * run.window, "walks": []}, folder, {})
 
 
-def test_runs_are_stored_and_not_computed_again(tmp_path):
-    calls = []
+def test_a_cell_is_tested_with_its_best_rate(tmp_path):
+    assert plan(["gru"], 1, tmp_path) == search("gru")
+    assert best_rate("none", tmp_path) == RATES[0]
+    assert [run.cell for run in plan(["gru", "none"], 1, tmp_path)] == ["gru"] * 6 + ["none"] * 2
+    fake_search("gru", {1e-3: 0.994, 3e-4: 0.8, 3e-3: 0.99}, tmp_path)
+    assert best_rate("gru", tmp_path) == 1e-3, "the first of equals, in percent"
+    fake_search("lru", {1e-3: 0.97, 3e-4: 0.98, 3e-3: 0.5}, tmp_path)
+    runs = plan(["gru", "lru"], 2, tmp_path)
+    assert len({run.name for run in runs}) == len(runs) == 12 + 8
+    assert [(run.cell, run.rate, run.seed) for run in runs[12:16]] == [("gru", 1e-3, 0), ("lru", 3e-4, 0)] * 2
+    assert {run.seed for run in runs} == {0, 1, SEARCH_SEED}
+    assert runs[12].name == "tmaze-gru-seed0"
 
-    def counted(run):
-        calls.append(run)
-        return measure(run)
 
+def test_results_are_stored(tmp_path):
+    assert stored(SMALL, tmp_path) is None
     about = {"commit": "abc"}
-    [(_, first)] = compute([SMALL], counted, tmp_path, about)
-    [(_, again)] = compute([SMALL], counted, tmp_path, about)
-    assert first is not None
-    assert again == read_json(tmp_path / f"{SMALL.name}.json") == load(tmp_path)[0]
-    assert calls == [SMALL]
+    first = store(SMALL, measure(SMALL), tmp_path, about)
+    assert stored(SMALL, tmp_path) == first == load(tmp_path)[0]
     assert first["machine"] == about
     assert [each.length for each in walks_of(first)] == [2, 4]
     assert sum(walks_of(first)[0].as_dict()[k] for k in ("right", "wrong", "strayed")) == 10
-    other = replace(SMALL, rollouts=3)  # the same file, other settings
-    with pytest.raises(ValueError, match=r"other settings \(rollouts\), which is not overwritten"):
-        list(compute([other], counted, tmp_path, about))
-    assert calls == [SMALL]
-    assert load(tmp_path) == [again]
 
 
 def test_the_same_run_gives_the_same_numbers():
-    a, b = measure(SMALL), measure(SMALL)
+    """In a new process too, which has to find the width of a GRU first."""
+    run = replace(SMALL, cell="gru")
+    width_of.cache_clear()
+    a, b = measure(run), measure(run)
     assert (a["training"], a["walks"]) == (b["training"], b["walks"])
-
-
-def test_no_run_begins_after_the_deadline(tmp_path):
-    assert list(compute([SMALL], measure, tmp_path, {}, deadline=0.0)) == [(SMALL, None)]
 
 
 def test_the_best_weights_are_kept(monkeypatch):
     """Those that played the last of the best rollouts in a row, not those after a loss of memory."""
 
-    def fake(learner):
+    def fake(learner, between):
         for i, right in enumerate([0.4, 0.9, 1.0, 1.0, 1.0, 0.3]):
             learner.agent.critic.bias.data.fill_(i)
             yield {"right": right}
 
     monkeypatch.setattr(horizons.Learner, "train", fake)
-    agent, right = horizons.train(replace(SMALL, window=2))
+    agent, notes, _ = horizons.train(replace(SMALL, window=2))
     assert agent.critic.bias.item() == 4
-    assert right == [0.4, 0.9, 1.0, 1.0, 1.0, 0.3]
+    assert notes["right"] == [0.4, 0.9, 1.0, 1.0, 1.0, 0.3]

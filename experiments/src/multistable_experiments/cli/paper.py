@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, default_folder
+from multistable_experiments.cli.rl import reproduce_rl
 from multistable_experiments.errors import exit_on_error
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["claims", "figure", "report", "reproduce", "sweep"]
 
 FIGURES_HELP = (
-    "tails, copy-first, generalisation, permuted-mnist, without-positions, pathfinder; all of them by default."
+    "tails, copy-first, generalisation, permuted-mnist, without-positions, pathfinder; all of them by default. Or rl: "
+    "the agents, as `multistable rl all`."
 )
 SCALE_HELP = (
     "full: the sizes of the paper's tables. small: its models with fewer epochs and images, half an hour per seed "
@@ -98,6 +100,8 @@ def reproduce(
     Exit code: 0 when all results exist, 3 when the budget is spent,
     1 when data are missing or a run cannot be computed, 2 for a bad value.
     """
+    if figures == ["rl"]:
+        return reproduce_rl(seeds, budget, results, out, device)
     from multistable_experiments.paper.reproduce import parse_duration
     from multistable_experiments.paper.reproduce import reproduce as compute
     from multistable_experiments.training.loop import Options

@@ -1,81 +1,114 @@
 """The command ``multistable rl``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from multistable_experiments.cli.options import default_folder
 from multistable_experiments.errors import exit_on_error
 
-__all__ = ["rl"]
+if TYPE_CHECKING:
+    from multistable_experiments.rl.driver import Driver
+
+__all__ = ["reproduce_rl", "rl"]
 
 
 def rl(
-    what: Annotated[Literal["t-maze", "popgym", "speed"], typer.Argument(help="Which experiment.")],
+    what: Annotated[Literal["t-maze", "popgym", "speed", "all"], typer.Argument(help="Which experiment.")],
     cells: Annotated[
         list[str] | None, typer.Argument(help="Which memories.", show_default="bmru hybrid lru mingru gru lstm none")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = 3,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of all environments in a run of popgym.")] = 2_000_000,
+    steps: Annotated[int, typer.Option(min=4, help="Steps of all environments in a run of popgym.")] = 2_000_000,
     tasks: Annotated[str, typer.Option(help="Tasks of popgym, with commas.", show_default="all 14")] = "",
-    budget: Annotated[str, typer.Option(help="Begin no run after this time.", show_default="never")] = "",
+    processes: Annotated[int, typer.Option(min=1, help="Runs at a time, with one thread each.")] = 1,
+    budget: Annotated[str, typer.Option(help="Stop after this time, such as 9m.", show_default="never")] = "",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to measure speed.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch for speed, on a CPU.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results/rl")] = None,
+    checkpoints: Annotated[Path, typer.Option(help="Folder of runs that have been begun.")] = Path("runs/rl"),
 ) -> None:
     """Train agents with each memory and test how long it lasts (t-maze) or what it scores (popgym); time them (speed).
 
-    One JSON file per run. Interrupt it at any time: the same command computes the runs that are missing.
+    The learning rate of each memory is searched first. One JSON file per run.
+    Interrupt it at any time, or give it a budget: the same command resumes,
+    within a run too, and computes the same numbers.
+
     Exit code: 0 when all results exist, 3 when the budget is spent. Needs the extra "rl" of the experiments.
     """
-    import time
-
     with exit_on_error():
-        from multistable_experiments.machine import describe
-        from multistable_experiments.paper.reproduce import parse_duration
         from multistable_experiments.rl.agent import CELLS
-        from multistable_experiments.rl.results import compute
 
-        folder, about = out or default_folder("results") / "rl", describe()
         chosen = tuple(cells or CELLS)
         if unknown := [cell for cell in chosen if cell not in CELLS]:
             raise ValueError(f"cells must be out of {', '.join(CELLS)}, got {unknown[0]!r}")
-        if what == "speed":
-            return show_speed(folder, about, device, threads)
-        deadline = time.perf_counter() + parse_duration(budget) if budget else None
-        if what == "t-maze":
-            from multistable_experiments.rl.horizons import measure, plan
-
-            missing = show(compute(plan(chosen, seeds), measure, folder, about, deadline))
-        else:
-            from multistable_experiments.rl.popgym import TASKS, measure, plan
-
-            runs = plan(chosen, tuple(tasks.split(",")) if tasks else TASKS, seeds, steps)
-            missing = show(compute(runs, measure, folder, about, deadline))
+        driver = driver_for(out or default_folder("results") / "rl", checkpoints, budget, processes)
+        missing = 0
+        if what in ("t-maze", "all"):
+            missing += compute_mazes(driver, chosen, seeds)
+        if what in ("popgym", "all"):
+            missing += compute_popgym(driver, chosen, tuple(tasks.split(",")) if tasks else (), seeds, steps)
+        if what in ("speed", "all"):
+            show_speed(driver, device, threads, again=what == "speed")
     if missing:
         typer.echo(f"{missing} runs are missing: the same command computes them")
         raise typer.Exit(3)
 
 
-def show(results: Iterable[tuple[Any, dict[str, Any] | None]]) -> int:
-    """Print a line per result; return how many are missing."""
+def reproduce_rl(seeds: int | None, budget: str, results: Path | None, out: Path, device: str) -> None:
+    """All that is missing, for ``multistable reproduce rl``; the arguments are those of that command."""
+    import torch
+
+    where = "cuda" if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()) else "cpu"
+    folder = (results or default_folder("results")) / "rl"
+    rl("all", seeds=seeds or 3, budget=budget, device=where, out=folder, checkpoints=out / "rl")
+
+
+def driver_for(results: Path, checkpoints: Path, budget: str, processes: int) -> "Driver":
+    import time
+
+    from multistable_experiments.machine import describe
+    from multistable_experiments.paper.reproduce import parse_duration
+    from multistable_experiments.rl.driver import Driver
+
+    deadline = time.time() + parse_duration(budget) if budget else None
+    return Driver(results, checkpoints, describe(), processes, deadline)
+
+
+def compute_mazes(driver: "Driver", cells: Sequence[str], seeds: int) -> int:
+    from multistable_experiments.rl.horizons import measure, plan, search
+
+    total = sum(len(search(cell)) for cell in cells) + 2 * len(cells) * seeds
+    return total - show(driver.compute(lambda: plan(cells, seeds, driver.results), measure))
+
+
+def compute_popgym(driver: "Driver", cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int) -> int:
+    from multistable_experiments.rl.popgym import TASKS, measure, plan, search
+
+    tasks = tasks or TASKS
+    total = sum(len(search(cell, steps)) for cell in cells) + len(cells) * len(tasks) * seeds
+    return total - show(driver.compute(lambda: plan(cells, tasks, seeds, steps, driver.results), measure))
+
+
+def show(results: Iterator[tuple[Any, dict[str, Any]]]) -> int:
+    """Print a line per result; return how many there are."""
     from multistable_experiments.rl.results import walks_of
 
-    missing = 0
+    count = 0
     for run, result in results:
-        if result is None:
-            missing += 1
-        elif "walks" in result:
+        count += 1
+        if "walks" in result:
             words = ", ".join(f"{100 * each.success:.0f} % at {each.length:,}" for each in walks_of(result))
             typer.echo(f"{run.name}: {words}; {result['seconds']['all']:.0f} s")
         else:
             typer.echo(f"{run.name}: score {result['score']:.3f}; {result['seconds']:.0f} s")
-    return missing
+    return count
 
 
-def show_speed(folder: Path, about: dict[str, Any], device: Literal["cpu", "cuda"], threads: int) -> None:
+def show_speed(driver: "Driver", device: Literal["cpu", "cuda"], threads: int, again: bool) -> None:
+    """Measure; not if there is a file, unless ``again``."""
     import torch
     from rich.console import Console
 
@@ -83,11 +116,11 @@ def show_speed(folder: Path, about: dict[str, Any], device: Literal["cpu", "cuda
     from multistable_experiments.files import write_json
     from multistable_experiments.rl.speed import rows
 
+    path = driver.results / f"speed-{device}{f'-{threads}-threads' if threads > 1 else ''}.json"
+    if path.exists() and not again:
+        return
     torch.set_num_threads(threads)
     measured = list(rows(device))
     Console().print(table(measured, f"Updates of a learner on {device}"))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(
-        folder / f"speed-{device}.json",
-        {"machine": about | {"threads": threads}, "rows": [row.as_dict() for row in measured]},
-    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"machine": driver.about | {"threads": threads}, "rows": [row.as_dict() for row in measured]})

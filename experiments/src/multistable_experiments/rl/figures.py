@@ -1,5 +1,6 @@
 """The figure of success by length of the corridor, drawn from the results of ``multistable rl t-maze``."""
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 
 from multistable_experiments.page.pictures import COLOURS, label_ends
 from multistable_experiments.paper.figures.style import GREY, label, panels
+from multistable_experiments.rl.rates import RATES, is_search, maze_rates
 from multistable_experiments.rl.results import load, walks_of
 
 __all__ = ["NAMES", "draw_t_maze", "successes"]
@@ -54,11 +56,17 @@ def draw_panel(axis: Axes, found: dict[str, dict[int, list[float]]]) -> None:
 
 
 def successes(results: Sequence[dict[str, Any]], noise: bool) -> dict[str, dict[int, list[float]]]:
-    """The share of right turns at each length, one for each seed, of the runs that were tested at all lengths."""
+    """The share of right turns at each length, one for each seed, at the learning rate of each cell.
+
+    An agent that guessed did not walk on as far as others did; it goes on guessing as before.
+    """
     found: dict[str, dict[int, list[float]]] = {}
+    rates = maze_rates(results)
     for cell in NAMES:
-        runs = [r for r in results if (r["run"]["cell"], r["run"]["noise"]) == (cell, noise) and len(r["walks"]) > 1]
-        for run in runs:
-            for each in walks_of(run):
-                found.setdefault(cell, {}).setdefault(each.length, []).append(each.success)
+        key = cell, noise, rates.get(cell, RATES[0])
+        own = [r for r in results if not is_search(r) and tuple(r["run"][k] for k in ("cell", "noise", "rate")) == key]
+        lengths = sorted({each.length for result in own for each in walks_of(result)})
+        for result, length in itertools.product(own, lengths):
+            share = [each.success for each in walks_of(result) if each.length <= length][-1]
+            found.setdefault(cell, {}).setdefault(length, []).append(share)
     return found

@@ -2,21 +2,24 @@
 
 import copy
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from multistable_experiments.rl.agent import CELLS, Agent, fit_width
+from multistable_experiments.rl.agent import Agent, fit_width
+from multistable_experiments.rl.checkpoint import Checkpoint
 from multistable_experiments.rl.corridors import LENGTHS, walk
 from multistable_experiments.rl.ppo import Learner, Settings
+from multistable_experiments.rl.rates import RATES, SEARCH_SEED, maze_rates
+from multistable_experiments.rl.results import stored
 from multistable_experiments.rl.tmaze import ACTIONS, TMazes
 from multistable_experiments.threads import one_thread
 
-__all__ = ["TMazeRun", "measure", "plan", "train"]
-
-RATES = (1e-3, 3e-4, 3e-3)
+__all__ = ["TMazeRun", "best_rate", "measure", "plan", "search", "train"]
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,42 @@ class TMazeRun:
     episodes: int = 1_000
 
     @property
+    def settings(self) -> Settings:
+        return Settings(rollouts=self.rollouts, rate=self.rate)
+
+    @property
     def name(self) -> str:
         rate = [] if self.rate == RATES[0] else [f"rate{self.rate:g}"]
         return "-".join(["tmaze", self.cell, *["noise"] * self.noise, *rate, f"seed{self.seed}"])
 
 
-def plan(cells: tuple[str, ...] = CELLS, seeds: int = 3) -> list[TMazeRun]:
-    """All cells of a seed before the next seed; then one seed at the other learning rates, tested near by only."""
-    runs = [TMazeRun(cell, noise, seed) for seed in range(seeds) for noise in (False, True) for cell in cells]
+def search(cell: str) -> list[TMazeRun]:
+    """Runs that decide the learning rate of a cell, tested near by only; none for the agent without memory."""
     near = LENGTHS[:1]
-    search = [TMazeRun(c, n, 0, rate, lengths=near) for rate in RATES[1:] for n in (False, True) for c in cells]
-    return [*runs, *(run for run in search if run.cell != "none")]
+    mazes = [] if cell == "none" else (False, True)
+    return [TMazeRun(cell, noise, SEARCH_SEED, rate, lengths=near) for noise in mazes for rate in RATES]
+
+
+def best_rate(cell: str, folder: Path) -> float | None:
+    """The learning rate of a cell; None while runs of its search are missing."""
+    results = [stored(run, folder) for run in search(cell)]
+    found = [result for result in results if result is not None]
+    return maze_rates(found).get(cell, RATES[0]) if len(found) == len(results) else None
+
+
+def plan(cells: Sequence[str], seeds: int, folder: Path) -> list[TMazeRun]:
+    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed."""
+    rates = {cell: best_rate(cell, folder) for cell in cells}
+    return [
+        *(run for cell in cells for run in search(cell)),
+        *(
+            TMazeRun(cell, noise, seed, rate)
+            for seed in range(seeds)
+            for noise in (False, True)
+            for cell, rate in rates.items()
+            if rate is not None
+        ),
+    ]
 
 
 @cache
@@ -58,39 +86,45 @@ def width_of(cell: str, bmru_width: int) -> int:
     return bmru_width if cell == "bmru" else fit_width(lambda H: Agent(cell, 3, len(ACTIONS), H), target)
 
 
-def train(run: TMazeRun) -> tuple[Agent, list[float]]:
-    """The agent with its best weights, and the share of right turns in each rollout of the training.
+def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, dict[str, Any], Callable[[], None]]:
+    """The agent with its best weights; the notes: right turns in each rollout, seconds; what keeps them.
 
     The best weights are those behind the ``window`` rollouts that had the most right turns, the last of several. An
     agent can lose in one update what it had learned: with a latch, one threshold too low is enough.
     """
+    checkpoint = checkpoint or Checkpoint()
+    width = width_of(run.cell, run.width)  # before the seed: it may build agents, which draws random numbers
     torch.manual_seed(run.seed)
-    settings = replace(Settings(), rate=run.rate, rollouts=run.rollouts)
-    agent = Agent(run.cell, 3, len(ACTIONS), width_of(run.cell, run.width))
-    learner = Learner(agent, TMazes(settings.envs, run.longest, noise=run.noise), settings, run.seed)
-    right: list[float] = []
-    most, best = -1.0, copy.deepcopy(agent.state_dict())
-    for episodes in learner.train():
-        right.append(episodes["right"])
-        recent = sum(right[-run.window :]) / run.window
-        if recent >= most:
-            most, best = recent, copy.deepcopy(agent.state_dict())
-    agent.load_state_dict(best)
-    return agent.eval(), right
+    agent = Agent(run.cell, 3, len(ACTIONS), width)
+    learner = Learner(agent, TMazes(run.settings.envs, run.longest, noise=run.noise), run.settings, run.seed)
+    notes = {"right": [], "most": -1.0, "best": copy.deepcopy(agent.state_dict()), "seconds": 0.0, "walk": {}}
+    checkpoint.load(learner, notes)
+    start = time.perf_counter() - notes["seconds"]
+
+    def keep() -> None:
+        notes["seconds"] = time.perf_counter() - start
+        checkpoint.keep(learner, notes)
+
+    for episodes in learner.train(keep):
+        notes["right"].append(episodes["right"])
+        recent = sum(notes["right"][-run.window :]) / run.window
+        if recent >= notes["most"]:
+            notes["most"], notes["best"] = recent, copy.deepcopy(agent.state_dict())
+        notes["trained"] = time.perf_counter() - start
+    agent.load_state_dict(notes["best"])
+    return agent.eval(), notes, keep
 
 
-def measure(run: TMazeRun) -> dict[str, Any]:
+def measure(run: TMazeRun, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
     """Train and test."""
-    start = time.perf_counter()
     with one_thread():
-        agent, right = train(run)
-        trained = time.perf_counter() - start
-        walks = walk(agent, run.noise, run.lengths, run.episodes, seed=run.seed)
+        agent, notes, keep = train(run, checkpoint)
+        walks = walk(agent, run.noise, run.lengths, run.episodes, seed=run.seed, notes=notes["walk"], between=keep)
     return {
-        "settings": asdict(replace(Settings(), rate=run.rate, rollouts=run.rollouts)),
+        "settings": asdict(run.settings),
         "width": width_of(run.cell, run.width),
         "parameters": sum(parameter.numel() for parameter in agent.parameters()),
-        "training": [round(share, 4) for share in right],
+        "training": [round(share, 4) for share in notes["right"]],
         "walks": [each.as_dict() for each in walks],
-        "seconds": {"training": round(trained, 1), "all": round(time.perf_counter() - start, 1)},
+        "seconds": {"training": round(notes["trained"], 1), "all": round(notes["seconds"], 1)},
     }

@@ -1,30 +1,35 @@
 """POPGym (Morad et al. 2023): how much agents score in its 14 tasks without mazes, at the easy level.
 
-Observations are joined by the last action and a mark of the first step, as in POPGym's own experiments. The score of
-a run is the largest mean return of a rollout's episodes, its MMER; returns are between -1 and 1 in all tasks.
+The score of a run is the largest mean return of a rollout's episodes, its MMER. Returns are between -1 and 1 in all
+tasks. The learning rate of each cell is searched first, in two of the tasks and with a seed of its own.
 """
 
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from multistable_experiments.rl.agent import Agent, fit_width
+from multistable_experiments.rl.checkpoint import Checkpoint
+from multistable_experiments.rl.popgym_envs import PopgymEnvs
 from multistable_experiments.rl.ppo import Learner, Settings, policy_outputs
+from multistable_experiments.rl.rates import RATES, SEARCH_SEED, popgym_rates
+from multistable_experiments.rl.results import stored
 from multistable_experiments.threads import one_thread
 
-__all__ = ["TASKS", "PopgymRun", "make_envs", "measure", "plan"]
+__all__ = ["SEARCHED", "TASKS", "PopgymRun", "best_rate", "measure", "plan", "search"]
 
 TASKS = (
     "RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "Battleship", "Concentration", "HigherLower",
     "MineSweeper", "MultiarmedBandit", "PositionOnlyCartPole", "VelocityOnlyCartPole", "NoisyPositionOnlyCartPole",
     "PositionOnlyPendulum", "NoisyPositionOnlyPendulum",
 )  # fmt: skip
+SEARCHED = ("RepeatPrevious", "PositionOnlyCartPole")
 
 
 @dataclass(frozen=True)
@@ -39,61 +44,88 @@ class PopgymRun:
     blocks: int = 2
     width: int = 64
     """Of the agent with a BMRU; the others get as many parameters."""
-    rate: float = 1e-3
+    rate: float = RATES[0]
+    envs: int = 128
+    batches: int = 8
 
     @property
     def name(self) -> str:
-        return f"popgym-{self.task}-{self.cell}-{self.steps}-seed{self.seed}"
+        return f"popgym-{self.task}-{self.cell}-{self.steps}-rate{self.rate:g}-seed{self.seed}"
+
+    @property
+    def settings(self) -> Settings:
+        rollout = self.envs * Settings.steps
+        return Settings(self.envs, rollouts=-(-self.steps // rollout), batches=self.batches, rate=self.rate, gamma=0.99)
 
 
-def plan(cells: tuple[str, ...], tasks: tuple[str, ...], seeds: int, steps: int) -> list[PopgymRun]:
+def search(cell: str, steps: int) -> list[PopgymRun]:
+    """Runs of a quarter of the steps that decide the learning rate of a cell."""
+    return [PopgymRun(task, cell, SEARCH_SEED, steps // 4, rate=rate) for task in SEARCHED for rate in RATES]
+
+
+def best_rate(cell: str, steps: int, folder: Path) -> float | None:
+    """The learning rate of a cell; None while runs of its search are missing."""
+    results = [stored(run, folder) for run in search(cell, steps)]
+    found = [result for result in results if result is not None]
+    return popgym_rates(found)[cell] if len(found) == len(results) else None
+
+
+def plan(cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int, folder: Path) -> list[PopgymRun]:
+    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed."""
     if unknown := [task for task in tasks if task not in TASKS]:
         raise ValueError(f"tasks must be out of {', '.join(TASKS)}, got {unknown[0]!r}")
-    return [PopgymRun(task, cell, seed, steps) for seed in range(seeds) for task in tasks for cell in cells]
-
-
-def make_env(task: str) -> gymnasium.Env:
-    from popgym import envs
-    from popgym.wrappers import Antialias, PreviousAction
-
-    kinds: dict[Any, Any] = envs.ALL_EASY
-    [kind] = [kind for kind in kinds if kind.__name__ == f"{task}Easy"]
-    env = gymnasium.wrappers.FlattenObservation(Antialias(PreviousAction(kind())))
-    return gymnasium.wrappers.ClipAction(env) if isinstance(env.action_space, gymnasium.spaces.Box) else env
-
-
-def make_envs(task: str, count: int) -> SyncVectorEnv:
-    """Environments that start the next episode in the same step in which the last one ended."""
-    return SyncVectorEnv([lambda: make_env(task)] * count, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
-def build(run: PopgymRun, cell: str, width: int) -> Agent:
-    env = make_env(run.task)
-    shape = env.observation_space.shape
-    assert shape is not None
-    return Agent(cell, int(np.prod(shape)), policy_outputs(env.action_space), width, run.blocks)
+    rates = {cell: best_rate(cell, steps, folder) for cell in cells}
+    return [
+        *(run for cell in cells for run in search(cell, steps)),
+        *(
+            PopgymRun(task, cell, seed, steps, rate=rate)
+            for seed in range(seeds)
+            for task in tasks
+            for cell, rate in rates.items()
+            if rate is not None
+        ),
+    ]
 
 
 @cache
-def width_of(run: PopgymRun) -> int:
-    target = sum(p.numel() for p in build(run, "bmru", run.width).parameters())
-    return run.width if run.cell == "bmru" else fit_width(lambda H: build(run, run.cell, H), target)
+def spaces_of(task: str) -> tuple[int, int]:
+    """How many numbers an agent sees in a task, and how many its policy needs."""
+    envs = PopgymEnvs(task, 1)
+    assert envs.single_observation_space.shape is not None
+    return envs.single_observation_space.shape[0], policy_outputs(envs.single_action_space)
 
 
-def measure(run: PopgymRun) -> dict[str, Any]:
+@cache
+def width_of(task: str, cell: str, blocks: int, width: int) -> int:
+    """The width at which an agent has as many parameters as one with a BMRU."""
+    sizes = spaces_of(task)
+    target = sum(p.numel() for p in Agent("bmru", *sizes, width, blocks).parameters())
+    return width if cell == "bmru" else fit_width(lambda H: Agent(cell, *sizes, H, blocks), target)
+
+
+def measure(run: PopgymRun, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
     """Train, and report the mean return of the episodes of each rollout."""
-    start, settings = time.perf_counter(), replace(Settings(), rate=run.rate, gamma=0.99)
-    settings = replace(settings, rollouts=-(-run.steps // (settings.envs * settings.steps)))
+    checkpoint = checkpoint or Checkpoint()
+    width, notes = width_of(run.task, run.cell, run.blocks, run.width), {"returns": [], "seconds": 0.0}
     with one_thread():
         torch.manual_seed(run.seed)
-        agent = build(run, run.cell, width_of(run))
-        curve = list(Learner(agent, make_envs(run.task, settings.envs), settings, run.seed).train())
-    returns = [each["return"] for each in curve if each["episodes"] > 0]
+        np.random.seed(run.seed)  # some tasks of POPGym draw from it
+        agent = Agent(run.cell, *spaces_of(run.task), width, run.blocks)
+        learner = Learner(agent, PopgymEnvs(run.task, run.envs), run.settings, run.seed)
+        checkpoint.load(learner, notes)
+        start = time.perf_counter() - notes["seconds"]
+
+        def keep() -> None:
+            notes["seconds"] = time.perf_counter() - start
+            checkpoint.keep(learner, notes)
+
+        for each in learner.train(keep):
+            notes["returns"] += [each["return"]] * (each["episodes"] > 0)
     return {
-        "settings": asdict(settings),
-        "width": width_of(run),
+        "settings": asdict(run.settings),
+        "width": width,
         "parameters": sum(parameter.numel() for parameter in agent.parameters()),
-        "score": max(returns),
-        "returns": [round(value, 4) for value in returns],
+        "score": max(notes["returns"]),
+        "returns": [round(value, 4) for value in notes["returns"]],
         "seconds": round(time.perf_counter() - start, 1),
     }

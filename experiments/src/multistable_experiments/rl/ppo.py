@@ -3,9 +3,9 @@
 ``examples/ppo_memory.py`` explains the same algorithm step by step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -71,11 +71,12 @@ class _Several(Distribution):
 def policy_of(outputs: Tensor, space: spaces.Space) -> Distribution:
     """Actions from the actor's outputs ``[..., policy_outputs(space)]``."""
     if isinstance(space, spaces.Discrete):
-        return Categorical(logits=outputs)
+        return Categorical(logits=outputs, validate_args=False)  # a check would wait for the GPU
     if isinstance(space, spaces.MultiDiscrete):
-        return _Several([Categorical(logits=part) for part in outputs.split(space.nvec.tolist(), dim=-1)])
+        parts = outputs.split(space.nvec.tolist(), dim=-1)
+        return _Several([Categorical(logits=part, validate_args=False) for part in parts])
     mean, spread = outputs.chunk(2, dim=-1)
-    return Independent(Normal(mean, F.softplus(spread + 0.5) + 1e-3), 1)
+    return Independent(Normal(mean, F.softplus(spread + 0.5) + 1e-3, validate_args=False), 1)
 
 
 class Rollout(NamedTuple):
@@ -94,6 +95,9 @@ class Rollout(NamedTuple):
         return Rollout(*(x[:, chosen] if x is self.state else x[chosen] for x in self))
 
 
+PLAYED = ("envs", "x", "reset", "state", "totals", "rollouts")  # attributes of a learner that change as it plays
+
+
 class Learner:
     """An agent, its environments, and where they stand between two rollouts."""
 
@@ -106,15 +110,35 @@ class Learner:
         self.reset = torch.ones(len(x), dtype=torch.bool)
         self.state = agent.memory.initial_state((len(x),), self.x)
         self.totals = np.zeros(len(x))  # rewards of the episodes that are being played
+        self.rollouts = 0  # behind us
 
-    def train(self) -> Iterator[dict[str, float]]:
-        """All rollouts. After each, while the agent still has the weights that played it, yield its episodes."""
-        for i in range(self.settings.rollouts):
+    def train(self, between: Callable[[], None] = lambda: None) -> Iterator[dict[str, float]]:
+        """The rollouts that are left. After each, while the agent still has the weights that played it, yield its
+        episodes; ``between`` is called after the update."""
+        while self.rollouts < self.settings.rollouts:
             for group in self.optimiser.param_groups:
-                group["lr"] = self.settings.rate * (1 - i / self.settings.rollouts)
+                group["lr"] = self.settings.rate * (1 - self.rollouts / self.settings.rollouts)
             rollout, episodes = self.collect()
             yield episodes
             self.update(rollout)
+            self.rollouts += 1
+            between()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next rollout depends on, but torch's and numpy's global random numbers."""
+        return {
+            "agent": self.agent.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "random": self.random.get_state(),
+            "attributes": {name: getattr(self, name) for name in PLAYED},
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.agent.load_state_dict(state["agent"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.random.set_state(state["random"])
+        for name, value in state["attributes"].items():
+            setattr(self, name, value)
 
     @torch.no_grad()
     def collect(self) -> tuple[Rollout, dict[str, float]]:
@@ -153,10 +177,14 @@ class Learner:
         settings = self.settings
         for _ in range(settings.epochs):
             for chosen in torch.randperm(settings.envs, generator=self.random).chunk(settings.batches):
-                self.optimiser.zero_grad()
-                self.loss(rollout.of(chosen)).backward()
-                nn.utils.clip_grad_norm_(self.agent.parameters(), settings.max_norm)
-                self.optimiser.step()
+                self.descend(rollout.of(chosen))
+
+    def descend(self, rollout: Rollout) -> None:
+        """One step of the optimiser on all of a rollout."""
+        self.optimiser.zero_grad()
+        self.loss(rollout).backward()
+        nn.utils.clip_grad_norm_(self.agent.parameters(), self.settings.max_norm)
+        self.optimiser.step()
 
     def loss(self, rollout: Rollout) -> Tensor:
         settings = self.settings

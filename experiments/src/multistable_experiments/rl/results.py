@@ -1,14 +1,12 @@
 """Results of agents: one JSON file per run, with a checksum, the machine and the commit. Needs no gymnasium."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from multistable_experiments.files import read_json, stored_result, write_json
 
-__all__ = ["Walk", "compute", "load", "walks_of"]
+__all__ = ["Run", "Walk", "load", "store", "stored", "walks_of"]
 
 
 @dataclass(frozen=True)
@@ -28,26 +26,27 @@ class Walk:
         return asdict(self)
 
 
-def compute(
-    runs: Sequence[Any],
-    measure: Callable[[Any], dict[str, Any]],
-    folder: Path,
-    about: dict[str, Any],
-    deadline: float | None = None,
-) -> Iterator[tuple[Any, dict[str, Any] | None]]:
-    """Each run, a frozen dataclass with a ``name``, and its result, ``measure(run)`` if there is none yet.
+class Run(Protocol):
+    """A frozen dataclass of all that decides the numbers of a run; its name is that of the file."""
 
-    The result is None for runs that would begin after the deadline. No result is overwritten. ``about`` is this
-    machine, described before the first result, which is itself a change of the source tree.
-    """
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str: ...
+
+
+def stored(run: Run, folder: Path) -> dict[str, Any] | None:
+    """The result of a run, None if there is none yet; raises if its file has that of other settings."""
+    return stored_result(folder / f"{run.name}.json", "run", asdict(run))
+
+
+def store(run: Run, result: dict[str, Any], folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """Write the result of a run that has none, with ``about``, the machine, and return it as it is stored."""
     folder.mkdir(parents=True, exist_ok=True)
-    for run in runs:
-        path, settings = folder / f"{run.name}.json", asdict(run)
-        result = stored_result(path, "run", settings)
-        if result is None and (deadline is None or time.perf_counter() <= deadline):
-            result = {"run": settings, **measure(run), "machine": about}
-            write_json(path, result)
-        yield run, result
+    write_json(folder / f"{run.name}.json", {"run": asdict(run), **result, "machine": about})
+    found = stored(run, folder)
+    assert found is not None
+    return found
 
 
 def load(folder: Path) -> list[dict[str, Any]]:

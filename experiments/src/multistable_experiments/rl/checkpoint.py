@@ -1,0 +1,61 @@
+"""Runs that are interrupted between two rollouts, and resumed with the same numbers.
+
+A checkpoint has the learner (weights, optimiser, environments, states, random numbers) and the notes of its run. It is
+a pickle, because environments are objects of other packages: load only your own.
+"""
+
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from multistable_experiments.files import DamagedFileError, write_atomically
+from multistable_experiments.rl.ppo import Learner
+
+__all__ = ["Checkpoint", "OutOfTimeError"]
+
+EVERY = 120.0  # seconds; one takes a tenth of a second
+
+
+class OutOfTimeError(Exception):
+    """The deadline is over; what there is has been written."""
+
+
+class Checkpoint:
+    """The file of one run, None for a run that is not to be resumed, and its deadline by ``time.time()``."""
+
+    def __init__(self, path: Path | None = None, deadline: float | None = None) -> None:
+        self.path, self.deadline, self.last = path, deadline, time.time()
+
+    def load(self, learner: Learner, notes: dict[str, Any]) -> None:
+        """Bring both to where they were, if there is a file."""
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            content = pickle.loads(self.path.read_bytes())
+        except (pickle.UnpicklingError, EOFError) as error:
+            raise DamagedFileError(f"{self.path} is truncated or corrupt; without it the run begins anew") from error
+        learner.load_state(content["learner"])
+        notes.update(content["notes"])
+        torch.set_rng_state(content["torch"])
+        np.random.set_state(content["numpy"])  # some tasks of POPGym draw from it
+
+    def keep(self, learner: Learner, notes: dict[str, Any]) -> None:
+        """Write the file if it is time to; raise :class:`OutOfTimeError` if the deadline is over."""
+        over = self.deadline is not None and time.time() > self.deadline
+        if self.path is not None and (over or time.time() > self.last + EVERY):
+            content = {"learner": learner.state_dict(), "notes": notes}
+            content |= {"torch": torch.get_rng_state(), "numpy": np.random.get_state()}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, pickle.dumps(content))
+            self.last = time.time()
+        if over:
+            raise OutOfTimeError
+
+    def remove(self) -> None:
+        """When the result is stored."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""Several runs at once, with a deadline, a plan that grows, and no result overwritten."""
+
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+
+pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install './experiments[rl]'")
+
+from multistable_experiments.files import read_json
+from multistable_experiments.rl.checkpoint import OutOfTimeError
+from multistable_experiments.rl.driver import Driver
+from multistable_experiments.rl.results import stored
+
+
+@dataclass(frozen=True)
+class Sleep:
+    number: int
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"sleep-{self.number}"
+
+
+def measure(run, checkpoint):
+    """Sleep until it is done or the deadline over; what is left of it is in the checkpoint."""
+    left = float(checkpoint.path.read_text()) if checkpoint.path.exists() else run.seconds
+    while left > 0:
+        if checkpoint.deadline is not None and time.time() > checkpoint.deadline:
+            checkpoint.path.parent.mkdir(exist_ok=True)
+            checkpoint.path.write_text(str(left))
+            raise OutOfTimeError
+        time.sleep(0.02)
+        left -= 0.02
+    return {"begun": time.time() - run.seconds, "ended": time.time()}
+
+
+@pytest.fixture(params=[1, 2], ids=["one by one", "side by side"])
+def driver(request, tmp_path):
+    return Driver(tmp_path / "results", tmp_path / "runs", {"commit": "abc"}, request.param)
+
+
+def names(pairs):
+    return [run.name for run, _ in pairs]
+
+
+def test_all_runs_once(driver):
+    runs = [Sleep(i) for i in range(3)]
+    assert sorted(names(driver.compute(lambda: runs, measure))) == ["sleep-0", "sleep-1", "sleep-2"]
+    first = read_json(driver.results / "sleep-1.json")
+    assert first["machine"] == {"commit": "abc"}
+    assert names(driver.compute(lambda: runs, measure)) == ["sleep-0", "sleep-1", "sleep-2"]
+    assert read_json(driver.results / "sleep-1.json") == first
+
+
+def test_results_of_other_settings_are_not_overwritten(driver):
+    list(driver.compute(lambda: [Sleep(0)], measure))
+    with pytest.raises(ValueError, match=r"other settings \(seconds\), which is not overwritten"):
+        list(driver.compute(lambda: [Sleep(0, 1.0)], measure))
+
+
+def test_the_plan_grows_with_the_results(driver):
+    def plan():
+        return [Sleep(0), *[Sleep(1)] * (stored(Sleep(0), driver.results) is not None)]
+
+    assert names(driver.compute(plan, measure)) == ["sleep-0", "sleep-1"]
+
+
+def test_what_is_left_at_the_deadline_goes_on(driver):
+    runs = [Sleep(0), Sleep(1, 60.0)]
+    assert names(driver.compute(lambda: runs[:1], measure)) == ["sleep-0"]
+    late = replace(driver, deadline=time.time() + 1)
+    assert names(late.compute(lambda: runs, measure)) == ["sleep-0"]
+    path = driver.checkpoints / "sleep-1.pickle"
+    assert float(path.read_text()) <= 60
+    path.write_text("0.1")
+    assert names(driver.compute(lambda: runs, measure)) == ["sleep-0", "sleep-1"]
+    assert not path.exists()
+    assert names(replace(driver, deadline=0.0).compute(lambda: [*runs, Sleep(2)], measure)) == ["sleep-0", "sleep-1"]
+
+
+def test_two_runs_at_a_time(tmp_path):
+    driver = Driver(tmp_path, tmp_path, {}, 2)
+    (_, a), (_, b) = driver.compute(lambda: [Sleep(0, 3.0), Sleep(1, 3.0)], measure)
+    assert a["begun"] < b["ended"]
+    assert b["begun"] < a["ended"]
