@@ -5,15 +5,19 @@
 #   make test-gpu   the tests that need a GPU
 #   make check      lint, format, types, imports
 #   make mutants    break the code on purpose, 300 times: at least 97 % must make a test fail (an hour)
+#   make docs       the site, into build/site/index.html
+#   make explorer   the explorer alone, build/explorer.html: one page to feel a bistable unit
 #   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json
+#   make bench-commits BASE=main    compare the speed of HEAD with that of another commit (asv); 20 % slower fails
 
 PYTHON ?= python3
+BASE ?= HEAD~1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
 KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/triton/test_*.py))
 
-.PHONY: demo test test-all test-gpu check mutants bench clean
+.PHONY: demo test test-all test-gpu check docs explorer mutants bench bench-commits clean
 
 demo: .venv/experiments
 	$(BIN)/multistable demo
@@ -35,8 +39,18 @@ check: .venv/dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
+docs: .venv/docs
+	$(BIN)/python tools/site.py
+
+explorer:
+	$(PYTHON) tools/explorer.py
+
 mutants: .venv/dev
 	$(BIN)/python tools/mutate.py
+
+bench-commits: .venv/experiments
+	$(PIP) --editable '.[track]'
+	$(BIN)/asv continuous --factor 1.2 --interleave-rounds $(BASE) HEAD
 
 bench: .venv/experiments
 	$(BIN)/multistable bench --device cpu
@@ -53,5 +67,9 @@ clean:
 	touch $@
 
 .venv/dev: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[dev]' --editable './experiments[distributed,rl,search,slurm]'
+	$(PIP) --editable '.[dev]' --editable './experiments[distributed,mirror,ray,rl,search,slurm]'
 	touch $@ .venv/experiments
+
+.venv/docs: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[docs,rl,tutorials]' --editable ./experiments
+	touch $@

@@ -11,12 +11,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from multistable import (
     BMRU,
     BRC,
     FSM,
     LRU,
+    MRU,
     ClockedRNN,
     Counter,
     HysteresisMRU,
@@ -29,6 +31,7 @@ from multistable import (
     ops,
 )
 from multistable.distributed import piece, sequence_parallel, sum_gradients
+from multistable.streamed import streamed
 from ranks import join
 from tolerances import RELATIVE, assert_close, assert_same_bits
 
@@ -37,6 +40,11 @@ CUTS = {2: [(0, 13, 40), (0, 0, 40), (0, 40, 40)], 4: [(0, 5, 5, 30, 40), (0, 10
 RESET = torch.zeros(B, T, dtype=torch.bool)
 RESET[0, [5, 13]] = RESET[1, 30] = RESET[2, 0] = True  # at borders, and at the first step
 LENGTHS = torch.tensor([40, 12, 31])
+
+
+def staircase(h: Tensor, x: Tensor) -> Tensor:
+    """Stable around -1, 0 and 1 for x = 0."""
+    return 0.5 * (torch.tanh(8 * (h + x / 3 - 0.5)) + torch.tanh(8 * (h + x / 3 + 0.5)))
 
 
 def part(x: Tensor | None, cuts: tuple[int, ...]) -> Tensor | None:
@@ -83,6 +91,16 @@ def scans(reset: Tensor | None, dtype: torch.dtype) -> dict[str, tuple[Callable,
     return {
         "bmru": (lambda **x: ops.bmru_scan(**x, alpha=alpha, h0=h0), {"cand": cand, "beta": beta, "reset": reset}),
         "bmru back": back,
+        "hysteresis": (
+            lambda **x: dynamics.hysteresis.hysteresis_scan(**x, h0=h0),
+            {"x": cand, "beta": beta, "reset": reset},
+        ),
+        "mru": (
+            lambda x, beta, reset: dynamics.branches.branch_scan(
+                dynamics.simplified_brc(c=0.1), [x, beta], h0, reset=reset, alpha_surr=1.0
+            ),
+            {"x": cand, "beta": torch.where(beta > 100, 1.0, beta), "reset": reset},
+        ),
         "latch": (lambda **x: ops.latch_scan(**x, h0=h0), {"write": write, "value": cand, "reset": reset}),
         "map": (lambda **x: ops.map_scan(**x, s0=s0), {"maps": maps, "reset": reset}),
         "map back": (lambda **x: ops.map_scan(**x, s0=s0, reverse=True), {"maps": maps, "reset": reset}),
@@ -143,7 +161,38 @@ def check_bytes(cuts: tuple[int, ...]) -> None:
         assert pieces.exchange.count == 2 + through_last
 
 
+def check_bytes_of_others(cuts: tuple[int, ...]) -> None:
+    """What docs/scale.md says of other layers: bytes of forward and backward without the last state, N = 16."""
+    number, bits, flag = 4 * B * 16, B * 16 // 8, 1  # of all units; a flag per sequence fits into a byte
+    expected = {
+        "lru": (LRU(D, 16, batch_first=True), number + 8 + flag, number),  # 16 numbers are 8 complex units
+        "mingru": (MinGRU(D, 16, batch_first=True), 2 * number + flag, number),
+        "counter": (Counter(D, 16, batch_first=True), number + 8 + flag, number),
+        # Branches before the piece, a latch, the last state:
+        "hysteresis": (
+            HysteresisMRU(D, 16, batch_first=True),
+            2 * number + flag + bits + number + number + flag,
+            number,
+        ),
+    }
+    for name, (rnn, forwards, backwards) in expected.items():
+        with sequence_parallel() as pieces:
+            output = rnn(part(torch.randn(B, T, D), cuts))[0]
+            sent = pieces.exchange.bytes_sent
+            output.sum().backward()
+        found = sent, pieces.exchange.bytes_sent - sent
+        assert found == (forwards, backwards), f"{name}: {found}, expected {(forwards, backwards)}"
+
+
 # Layers
+
+
+def strong(layer: nn.Module) -> nn.Module:
+    """With large biases: the drive of padding, a bias alone, removes branches of some units."""
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            parameter.mul_(3 if name.startswith("bias") else 1)
+    return layer
 
 
 def make_layers(both: bool) -> dict[str, Callable[[], nn.Module]]:
@@ -158,6 +207,12 @@ def make_layers(both: bool) -> dict[str, Callable[[], nn.Module]]:
         "fsm": lambda: FSM(D, 6, n_states=3, **options),
         "brc": lambda: BRC(D, 6, **options),
         "clocked": lambda: ClockedRNN(dynamics.simplified_brc(c=0.5), D, 6, n_clock=2, **options),
+        "hysteresis": lambda: strong(HysteresisMRU(D, 24, **options)),
+        "exact gradient": lambda: HysteresisMRU(D, 6, alpha_surr=None, **options),
+        "mru": lambda: strong(MRU(dynamics.simplified_brc(c=0.1), D, 24, **options)),
+        "three branches": lambda: strong(
+            MRU(dynamics.Field(staircase, bounds=(-1.01, 1.01)), D, 6, max_branches=3, **options)
+        ),
         "stack": lambda: Stack("hybrid", D, 6, 2, **options),
         "batch norm": lambda: Stack("bmru", D, 6, 2, norm="batch", **options),
     }
@@ -198,7 +253,7 @@ def check_layer(name: str, make: Callable, cuts: tuple[int, ...], **given: Tenso
     assert_close(torch.cat(found), torch.cat([b.flatten() for b in others]), f"gradients of {where}")
 
 
-def check_layers(cuts: tuple[int, ...], thorough: bool) -> None:
+def check_layers(cuts: tuple[int, ...], thorough: bool = True) -> None:
     given = [{}, {"h0": True, "reset": RESET}, {"h0": True, "lengths": LENGTHS}, {"reset": RESET, "lengths": LENGTHS}]
     for both in (False, True):
         for name, make in make_layers(both).items():
@@ -263,19 +318,49 @@ def check_checkpointing(cuts: tuple[int, ...]) -> None:
         output.sum().backward()
 
 
+def check_streamed(cuts: tuple[int, ...]) -> None:
+    """Pieces in time, each cut over ranks: gradients, loss and last state of the whole sequence."""
+    ends, own = (0, 15, 15, T), [[round(cut * share / T) for cut in cuts] for share in (15, 0, T - 15)]
+    for make in (lambda: BMRU(D, 5, 2, batch_first=True), lambda: Stack("hybrid", D, 6, 2, batch_first=True)):
+        torch.manual_seed(0)
+        alone, rnn = make().double(), make().double()
+        rnn.load_state_dict(alone.state_dict())
+        x = torch.randn(B, T, D, dtype=torch.float64)
+        expected, state = alone(x)
+        weights = torch.randn_like(expected)
+        (expected * weights).sum().backward()
+        inputs, scales = (
+            [part(y[:, ends[i] : ends[i + 1]], own[i]) for i in range(3)]
+            for y in (x, weights)  # of this rank
+        )
+        with sequence_parallel():
+            step = streamed(rnn, inputs.__getitem__, 3, lambda output, i, scales=scales: (output * scales[i]).sum())
+        sum_gradients(rnn)
+        assert_close(total(step.loss, step.loss), (expected * weights).sum().detach())
+        for a, b in zip(tree_leaves(step.state), tree_leaves(state), strict=True):
+            assert_close(a, b.detach(), "state")
+        for (key, a), b in zip(rnn.named_parameters(), alone.parameters(), strict=True):
+            assert_close(a.grad, b.grad, f"streamed {key} {cuts}")
+
+
 def check_compile(cuts: tuple[int, ...]) -> None:
-    """The graph breaks at the exchange, and the result is the same."""
-    rnn, x = BMRU(D, 6, batch_first=True).double(), torch.randn(B, T, D, dtype=torch.float64)
-    with sequence_parallel():
-        expected = rnn(part(x, cuts))
-        found = torch.compile(rnn, backend="aot_eager")(part(x, cuts))
-    for a, b in zip(found, expected, strict=True):
-        assert_close(a, b)
+    """The graph breaks at the exchange; outputs and gradients are the same."""
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    for rnn in (BMRU(D, 6, batch_first=True).double(), Stack("hybrid", D, 6, batch_first=True).double()):
+        found = []
+        for call in (rnn, torch.compile(rnn, backend="aot_eager")):
+            rnn.zero_grad()
+            with sequence_parallel():
+                output = call(part(x, cuts))[0]
+                output.square().sum().backward()
+            found.append([output.detach(), *(parameter.grad for parameter in rnn.parameters())])
+        for a, b in zip(*found, strict=True):
+            assert_close(a, b, "compiled")
 
 
 def check_refusals(cuts: tuple[int, ...]) -> None:
     x = torch.randn(B, T, D)
-    refused = (Stack("gru", D, 6), HysteresisMRU(D, 6, batch_first=True), BMRU(D, 6, backend="reference"))
+    refused = (Stack("gru", D, 6), BMRU(D, 6, backend="reference"))
     for rnn in refused:
         with sequence_parallel(), pytest.raises((NotImplementedError, ValueError), match="sequence_parallel"):
             rnn(part(x, cuts))
@@ -312,10 +397,12 @@ if __name__ == "__main__":
         check_bits(cuts)
         check_gradients(cuts)
         check_bytes(cuts)
+        check_bytes_of_others(cuts)
         check_layers(cuts, thorough=i == 0)
         check_models(cuts)
     check_checkpointing(CUTS[size][0])
     check_refusals(CUTS[size][0])
+    check_streamed(CUTS[size][0])
     check_compile(CUTS[size][0])
     if size == 4:
         check_mesh()

@@ -6,9 +6,13 @@ python tools/pictures.py --check    exit with 1 if there are any
 
 import hashlib
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import matplotlib
+from matplotlib.figure import Figure
 
 from multistable_experiments.page import pictures
 from multistable_experiments.paper import store
@@ -16,11 +20,12 @@ from multistable_experiments.paper.experiments import EXPERIMENTS, Experiment
 from multistable_experiments.paper.figures import FIGURES, style, trained
 from multistable_experiments.paper.recipes import Recipe
 from multistable_experiments.rl import figures as rl_figures
+from multistable_experiments.state_machines import figure as machine_figure
+from multistable_experiments.state_machines.figure import SHOWN
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 FOLDER = ROOT / "docs" / "figures"
-T_MAZE = FOLDER / "t-maze.svg"
 
 
 def drawn() -> list[tuple[str, Recipe]]:
@@ -63,31 +68,51 @@ def draw(name: str, recipe: Recipe) -> None:
         figure.savefig(path_of(name, recipe), metadata=metadata)
 
 
-def t_maze_digest() -> str:
-    sources = [Path(module.__file__) for module in (rl_figures, style, pictures)]
-    texts = [path.read_bytes() for path in (*sources, *sorted((RESULTS / "rl").glob("tmaze-*.json")))]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+@dataclass(frozen=True)
+class Other:
+    """A figure that is none of the paper's."""
+
+    name: str
+    module: ModuleType
+    results: str
+    """Which files it shows, in the folder of results."""
+    draw: Callable[[], Figure]
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.svg"
+
+    def digest(self) -> str:
+        sources = [Path(each.__file__ or "") for each in (self.module, style, pictures)]
+        texts = [path.read_bytes() for path in (*sources, *sorted(RESULTS.glob(self.results)))]
+        return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+
+    def is_current(self) -> bool:
+        return self.path.exists() and f"drawn from {self.digest()}" in self.path.read_text()
+
+    def save(self) -> None:
+        with matplotlib.rc_context({"svg.hashsalt": self.name}):
+            self.draw().savefig(self.path, metadata={"Date": None, "Description": f"drawn from {self.digest()}"})
 
 
-def t_maze_is_current() -> bool:
-    return T_MAZE.exists() and f"drawn from {t_maze_digest()}" in T_MAZE.read_text()
-
-
-def draw_t_maze() -> None:
-    with matplotlib.rc_context({"svg.hashsalt": "t-maze"}):
-        figure = rl_figures.draw_t_maze(RESULTS / "rl")
-        figure.savefig(T_MAZE, metadata={"Date": None, "Description": f"drawn from {t_maze_digest()}"})
+OTHERS = (
+    Other("t-maze", rl_figures, "rl/tmaze-*.json", lambda: rl_figures.draw_t_maze(RESULTS / "rl")),
+    Other(
+        "machine", machine_figure, f"machines/{SHOWN}.json", lambda: machine_figure.draw_machine(RESULTS / "machines")
+    ),
+)
 
 
 def main() -> None:
     old = [(name, recipe) for name, recipe in drawn() if not is_current(name, recipe)]
+    others = [other for other in OTHERS if not other.is_current()]
     if "--check" in sys.argv:
-        names = ", ".join([path_of(*each).name for each in old] + [T_MAZE.name] * (not t_maze_is_current()))
+        names = ", ".join([path_of(*each).name for each in old] + [other.path.name for other in others])
         raise SystemExit(f"out of date: {names}; run python tools/pictures.py" if names else 0)
     for each in old:
         draw(*each)
-    if not t_maze_is_current():
-        draw_t_maze()
+    for other in others:
+        other.save()
 
 
 if __name__ == "__main__":

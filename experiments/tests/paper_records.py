@@ -24,6 +24,7 @@ SCORES: dict[str, float] = {
     "bmru-T100": 0.001, "lru-T100": 0.0005, "bmru-T300": 0.003, "lru-T300": 1.0, "lru-T300-usual-decay": 2e-5,
     "lru-T300-unit-variance": 2e-4,
     "bmru-2-blocks": 93, "bmru-2-blocks-black": 92, "bmru-2-blocks-no-positions": 60, "bmru-2-blocks-untuned": 85,
+    "counter-2-blocks-no-positions": 50,
     "lru-2-blocks": 97, "lru-2-blocks-black": 80, "lru-2-blocks-positions": 95,
     "hybrid-2-blocks": 97, "hybrid-2-blocks-black": 96.5,
     "bmru-3-blocks": 95, "bmru-3-blocks-black": 94.5, "lru-3-blocks": 97.5, "lru-3-blocks-black": 94,

@@ -8,8 +8,11 @@ import torch
 import torch.distributed as dist
 from rich.console import Console
 
-from multistable_experiments.bench import cpu, long_sequence, measure, ranks, report
+from multistable import ModelConfig
+from multistable_experiments.bench import cpu, long_sequence, measure, packing, passes, ranks, report, scale
 from multistable_experiments.bench.shapes import random_shapes, seed_of
+from multistable_experiments.tasks import CopyFirst
+from multistable_experiments.training.run import Run
 from sources import EXPERIMENTS
 
 
@@ -44,7 +47,8 @@ def test_ratio_and_goal(kind: str, goal: float | None, ratio: float, reached: bo
 def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results" / "cpu.json"
     console = Console(record=True, width=200)
-    rows = [*cpu.scan_rows((2, 64, 8), repeats=3), *cpu.layer_rows((2, 64, 8), repeats=1)]
+    rows = [*cpu.scan_rows((2, 64, 8), repeats=3), *cpu.map_rows((2, 64, 8), repeats=1)]
+    rows += [*cpu.layer_rows((2, 64, 8), repeats=1)]
     rows += [*cpu.exact_rows((2, 64, 8), repeats=1), *cpu.step_rows(N=8, repeats=1)]
     rows += [*cpu.time_growth((64, 128), N=8, repeats=1)]
     monkeypatch.setattr(cpu, "rows", lambda: iter(rows))
@@ -52,7 +56,7 @@ def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     content = json.loads(path.read_text())
     assert {"processor", "cores", "torch", "numba", "commit", "dirty", "date"} <= set(content["machine"])
-    assert len(content["rows"]) == len(rows) == 2 + 6 + 2 + 2 + 2 * 4
+    assert len(content["rows"]) == len(rows) == 2 + 4 + 6 + 2 + 2 + 2 * 4
     for row in content["rows"]:
         unit = "ms" if "ms" in row else "us"
         assert {"name", "shape", "dtype", "kind", "baseline", "ratio", "goal", "reached"} <= set(row)
@@ -119,3 +123,44 @@ def test_ranks_measures_one_process(tmp_path: Path) -> None:
         dist.destroy_process_group()
     assert row["ranks"] == 1
     assert all(row[name] > 0 for name in ("whole", "in_pieces", "exchange"))
+
+
+def test_passes_are_all_measured() -> None:
+    for name, piece in passes.pieces_of(1, 300, 8, "cpu", torch.float32):
+        times = passes.measure(piece, ranks=3, repeats=1)
+        assert len(times) == 6
+        assert min(times.values()) > 0, name
+
+
+@pytest.mark.extra
+def test_runs_that_share_a_device_are_counted_together() -> None:
+    sizes = {"d_input": 2, "d_output": 1, "d_model": 4, "d_state": 4}
+    task = CopyFirst(length=5, train_samples=100, test_samples=10)
+    run = Run(task, ModelConfig(("bmru",), **sizes), epochs=10, batch_size=30)
+    rows = list(packing.measure(run, (1, 2), seconds=1.0, device="cpu"))
+    assert [row["packed"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["epochs_per_s"] > 1
+        assert row["runs_per_hour"] == pytest.approx(360 * row["epochs_per_s"])
+
+
+@pytest.mark.extra
+def test_a_part_that_fails_or_hangs_leaves_the_others(tmp_path: Path) -> None:
+    path, small = tmp_path / "scale.json", "long_sequence --device cpu --dtype float32 --width 4 --piece 8"
+    parts = {
+        "bad": ("passes --dtype none", 60),
+        "slow": (f"{small} --steps 16 2**26", 15),
+        "good": (f"{small} --steps 16", 60),
+    }
+    scale.measure(path, parts)
+    content = json.loads(path.read_text())
+    assert "invalid choice" in content["bad"]["error"]
+    assert "ended after 15 s" in content["slow"]["error"]
+    assert [row["T"] for row in content["slow"]["rows"]] == [16]
+    assert [row["T"] for row in content["good"]["rows"]] == [16]
+    assert "error" not in content["good"]
+    assert content["good"]["machine"]["commit"]
+    scale.measure(path, {"bad": parts["good"]})
+    again = json.loads(path.read_text())
+    assert again["good"] == content["good"]
+    assert "error" not in again["bad"]

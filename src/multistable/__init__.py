@@ -1,5 +1,7 @@
 """Recurrent layers whose memory does not fade: the bistable memory recurrent unit and its relatives."""
 
+from importlib.metadata import PackageNotFoundError, version
+
 from multistable import dynamics, export, machines, ops, surrogate
 from multistable.layers import (
     BMRU,
@@ -49,4 +51,7 @@ __all__ = [
     "surrogate",
 ]
 export.register()
-__version__ = "0.1.0"
+try:
+    __version__ = version("multistable")
+except PackageNotFoundError:  # a folder of sources on the path, not installed
+    __version__ = "0+unknown"

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from multistable.layers.bmru import BMRU
+from multistable.layers.hysteresis import HysteresisMRU
+from multistable.layers.mru import MRU
 from multistable.models.norm import BatchNorm
 from multistable.ops.bits import pack_bits, unpack_bits
 from multistable.ops.numerics import wide
@@ -45,6 +47,7 @@ def streamed(
     Args:
         module: a layer, a :class:`~multistable.Stack` or a :class:`~multistable.SequenceModel` with pooling
             ``"none"``, not bidirectional, and without batch norm in training mode, whose statistics need all pieces.
+            Neither a HysteresisMRU nor an MRU, whose surrogate gradient does not pass through the state alone.
         piece: the input of piece i. It is called twice and must return the same. It may depend on ``parameters``.
         count: the number of pieces.
         loss: of the output of piece i, a scalar.
@@ -91,7 +94,11 @@ def streamed(
 
 
 def _gradients(outputs: list[Tensor], inputs: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-    """Zeros for inputs that the outputs do not depend on."""
+    """Zeros for inputs that the outputs do not depend on. That of an empty piece may depend on none."""
+    reached = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad]
+    if not reached:
+        return [torch.zeros_like(x) for x in inputs]
+    outputs, grads = (list(x) for x in zip(*reached, strict=True))
     found: Any = torch.autograd.grad(outputs, inputs, grads, allow_unused=True)
     return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=True)]
 
@@ -157,6 +164,9 @@ def _floats(state: Any) -> list[Tensor]:
 def _check(module: nn.Module) -> None:
     if getattr(getattr(module, "config", module), "bidirectional", False):
         raise ValueError("module must not be bidirectional: its reverse direction starts at the end of the sequence")
+    exact = [type(x).__name__ for x in module.modules() if isinstance(x, HysteresisMRU | MRU)]
+    if exact:
+        raise ValueError(f"module must not have a {exact[0]}: its choice of branch gets no gradient from later pieces")
     norms = (BatchNorm, nn.modules.batchnorm._BatchNorm)  # pyright: ignore[reportPrivateUsage]
     if any(isinstance(x, norms) and x.training for x in module.modules()):
         raise ValueError("module must not have batch norm in training mode: its statistics need the whole sequence")

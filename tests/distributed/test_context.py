@@ -8,7 +8,8 @@ from multistable.ops import pieces
 from ranks import run
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.extra)])
+@pytest.mark.extra
+@pytest.mark.parametrize("size", [2, 4])
 def test_ranks_compute_what_one_process_does(size, tmp_path):
     for status, output, errors in run("cut_sequence.py", size, tmp_path, timeout=500):
         assert status == 0, errors[-3000:]

@@ -5,7 +5,8 @@ import pytest
 from ranks import run
 
 
-@pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.extra)])
+@pytest.mark.extra
+@pytest.mark.parametrize("how", ["dies", "hangs"])
 def test_a_silent_rank_is_named(how, tmp_path):
     for status, output, errors in run("silent_rank.py", 3, tmp_path, how, wait_for=(0, 2), timeout=100):
         assert status == 3, output + errors[-3000:]

@@ -5,37 +5,17 @@ from itertools import product
 import pytest
 import torch
 
+from built_machines import MOD_THREE, PARITY, TWO_BITS, build, two_layers
 from multistable import FSM
 from multistable.machines import Machine, Transducer, certify
-
-PARITY = Machine(((0, 1), (1, 0)), (0, 1))
-MOD_THREE = Machine(((0, 1), (1, 2), (2, 0)), (0, 1, 2))
-
-
-@torch.no_grad()
-def build(machine, units=1, margin=1.0):
-    """A model that is the machine: the scores of its transitions are ``margin``, all others 0."""
-    Q, A = machine.n_states, machine.n_symbols
-    model = Transducer(A, machine.n_outputs, units=units, n_states=Q)
-    weight, bias, value = model.rnn.parameters_of(0)
-    weight.zero_()
-    bias.zero_()
-    scores = weight.view(units, Q, Q, A)
-    for q, a in product(range(Q), range(A)):
-        scores[:, q, machine.table[q][a], a] = margin
-    value.copy_(torch.eye(Q).expand_as(value))
-    model.read_out.weight.zero_()
-    model.read_out.bias.zero_()
-    for q, output in enumerate(machine.output):
-        model.read_out.weight[output, q] = 1.0
-    return model
+from multistable.machines.bound import prove_by_units
 
 
 @pytest.mark.parametrize("machine", [PARITY, MOD_THREE], ids=["parity", "mod three"])
 def test_a_right_machine_is_proven(machine):
     verdict = certify(build(machine, units=2), machine)
     assert verdict.right is True
-    assert verdict.pairs == machine.n_states
+    assert verdict.pairs == 2 * machine.n_states, "each unit with the target, one by one"
     assert verdict.margin > 1e5
 
 
@@ -67,22 +47,27 @@ def test_a_random_model_agrees_with_brute_force():
 
 @torch.no_grad()
 def test_layers_are_followed_jointly():
-    """One symbol: the first layer toggles, the second toggles when the first is back, so its state is bit 1 of the
-    number of steps."""
-    target = Machine(((1,), (2,), (3,), (0,)), (0, 0, 1, 1))
-    model = Transducer(1, 2, units=1, n_states=2, num_layers=2)
-    toggle, keep = torch.tensor([0.0, 1, 1, 0]), torch.tensor([1.0, 0, 0, 1])
+    model = two_layers()
+    verdict = certify(model, TWO_BITS)
+    assert (verdict.right, verdict.pairs) == (True, 4)
+    model.rnn.weight_ih_l1.copy_(torch.tensor([0.0, 1, 1, 0])[:, None].expand(4, 2))
+    assert certify(model, TWO_BITS).word == (0,)
+
+
+@torch.no_grad()
+def test_units_are_followed_jointly_where_one_by_one_is_not_enough():
+    """Two units toggle together. The read-out subtracts them, so no combination but the two that occur is right."""
+    target = Machine(((0,), (1,)), (0, 1))  # the second state is never reached
+    model = Transducer(1, 2, units=2, n_states=2)
     for parameter in model.parameters():
         parameter.zero_()
-    model.rnn.weight_ih_l0.copy_(toggle[:, None])
-    model.rnn.weight_ih_l1.copy_(torch.stack([toggle, keep], dim=1))
-    model.rnn.value_l0.copy_(torch.eye(2)[None])
-    model.rnn.value_l1.copy_(torch.eye(2)[None])
-    model.read_out.weight.copy_(torch.eye(2))
+    model.rnn.weight_ih_l0.copy_(torch.tensor([0.0, 1, 1, 0]).repeat(2)[:, None])
+    model.rnn.value_l0.copy_(torch.eye(2).expand(2, 2, 2))
+    model.read_out.weight[0] = torch.tensor([1.0, 0, 0, 1])
+    model.read_out.bias[1] = 0.5
     verdict = certify(model, target)
-    assert (verdict.right, verdict.pairs) == (True, 4)
-    model.rnn.weight_ih_l1.copy_(toggle[:, None].expand(4, 2))
-    assert certify(model, target).word == (0,)
+    assert (verdict.right, verdict.pairs) == (True, 2)
+    assert prove_by_units(model, target)[0] < 0
 
 
 def test_sizes_must_agree():
@@ -111,11 +96,10 @@ def test_the_rounding_bound_covers_other_orders_of_summation():
 
 
 def test_too_many_pairs_are_undecided():
-    counter = Machine(tuple((q, (q + 1) % 7) for q in range(7)), (0,) * 7)
-    assert certify(build(counter), counter, max_pairs=7).right is True
-    verdict = certify(build(counter), counter, max_pairs=5)
+    assert certify(two_layers(), TWO_BITS, max_pairs=4).right is True
+    verdict = certify(two_layers(), TWO_BITS, max_pairs=3)
     assert verdict.right is None
-    assert "more than 5 pairs" in verdict.reason
+    assert "more than 3 pairs" in verdict.reason
 
 
 def test_keep_and_set_transitions():

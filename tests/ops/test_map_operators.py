@@ -82,6 +82,28 @@ def test_states_outside_are_refused(backend):
             map_scan(**wrong, backend=backend)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("K", [K for K in STATES if K > 1])
+def test_every_map_is_checked(K, backend):
+    """Also the places that no state reaches, first and last."""
+    maps = torch.zeros(2, 13, 8, K, dtype=torch.uint8)
+    for place in (K - 1, maps.numel() - 1):
+        wrong = maps.clone()
+        wrong.view(-1)[place] = K
+        with pytest.raises(ValueError, match=f"maps must lie between 0 and K - 1 = {K - 1}, got {K}"):
+            map_scan(wrong, backend=backend)
+
+
+@pytest.mark.parametrize("K", STATES)
+def test_maps_at_any_address_and_stride(K):
+    inputs = map_inputs(K, (3, 40, 21))
+    expected = map_scan(**inputs, backend="reference")
+    odd = torch.empty(inputs["maps"].numel() + 1, dtype=torch.uint8)[1:].view_as(inputs["maps"])
+    strided = inputs["maps"].transpose(0, 1).contiguous().transpose(0, 1)
+    for maps in (odd.copy_(inputs["maps"]), strided):
+        assert torch.equal(map_scan(**inputs | {"maps": maps}, backend="cpu"), expected)
+
+
 def test_bad_arguments():
     maps, s0, reset = map_inputs(3).values()
     with pytest.raises(TypeError, match=r"maps must be uint8, got torch\.int64"):

@@ -1,3 +1,1 @@
 """The experiments of the paper, and the command ``multistable``: tasks, training, claims, figures, benchmarks."""
-
-__version__ = "0.1.0"

@@ -25,7 +25,7 @@ def test_configurations_of_the_paper():
     assert configurations("generalisation") == ["bmru-T100", "lru-T100"]
     bars = {f"{cell}-{n}-blocks{b}" for cell in ("bmru", "lru", "hybrid") for n in (2, 3) for b in ("", "-black")}
     assert set(configurations("permuted-mnist")) == bars | {
-        "bmru-2-blocks-no-positions", "bmru-2-blocks-untuned", "lru-2-blocks-positions"
+        "bmru-2-blocks-no-positions", "bmru-2-blocks-untuned", "lru-2-blocks-positions", "counter-2-blocks-no-positions"
     }  # fmt: skip
     panels = {f"{n}-{w}" for n in ("1-block", "2-blocks", "3-blocks") for w in (128, 256, 512, 1024)}
     grid = {f"{level}-{panel}" for level in ("hard", "easy") for panel in panels}

@@ -11,7 +11,7 @@ from multistable.distributed.scans import FromFinal, is_first
 from multistable.ops import pieces
 from multistable.ops.autograd import Function
 
-__all__ = ["choose", "count_before", "in_turn", "mark_after", "sum_over_ranks"]
+__all__ = ["choose", "count_before", "in_turn", "mark_after", "nearest", "sum_over_ranks"]
 
 
 def sum_over_ranks(exchange: Exchange, x: Tensor) -> Tensor:
@@ -53,6 +53,36 @@ class _Choose(Function):
         total = ctx.exchange.sum("the gradient of a tensor of one rank", grads[0])
         (mine,) = ctx.saved_tensors
         return torch.where(mine[:, None], total, 0.0), None, None, None
+
+
+def nearest(exchange: Exchange, x: Tensor, has: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    """``x [B, ...]`` of the nearest rank before this one (after it, if ``reverse``) where ``has [B]``, and whether
+    there is one, ``[B]``. A gradient goes back to that rank."""
+    return _Nearest.apply(x, has, exchange, reverse)
+
+
+class _Nearest(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, has: Tensor, exchange: Exchange, reverse: bool) -> tuple[Tensor, Tensor]:
+        every, owners = exchange.gather("the steps at borders", x, has)  # [R, B, ...], [R, B]
+        read = source = torch.full_like(has, -1, dtype=torch.int64)  # from which rank, [B]
+        readers = torch.zeros_like(owners)  # who reads from this one
+        for rank in reversed(range(exchange.size)) if reverse else range(exchange.size):
+            readers[rank] = read == exchange.rank
+            source = read if rank == exchange.rank else source
+            read = torch.where(owners[rank], rank, read)
+        ctx.save_for_backward(readers)
+        ctx.exchange = exchange
+        found = source.ge(0)
+        ctx.mark_non_differentiable(found)
+        return every[source.clamp(min=0), torch.arange(len(has), device=x.device)], found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (every,) = ctx.exchange.gather("the gradients of steps at borders", grads[0])
+        (readers,) = ctx.saved_tensors
+        mine = readers.view(*readers.shape, *[1] * (every.ndim - 2))
+        return torch.where(mine, every, 0.0).sum(dim=0), None, None, None
 
 
 def mark_after(exchange: Exchange, reset: Tensor) -> Tensor:

@@ -64,6 +64,10 @@ class SequencePieces:
         return collectives.choose(self.exchange, x, has, otherwise, first)
 
     @_outside_graphs
+    def nearest(self, x: Tensor, has: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+        return collectives.nearest(self.exchange, x, has, reverse)
+
+    @_outside_graphs
     def mark_after(self, reset: Tensor) -> Tensor:
         return collectives.mark_after(self.exchange, reset)
 
@@ -89,14 +93,14 @@ def sequence_parallel(group: Any = None) -> Generator[SequencePieces]:
 
     Gradients are partial. The loss of the whole is the sum of the losses of the ranks, and a parameter's gradient the
     sum of the ranks' (:func:`sum_gradients`). So divide a loss that all ranks compute alike, from last states or a
-    pooled output, by the number of ranks. The gradient of an initial state, which all ranks are given alike, is on
-    rank 0 (for the reverse direction on the last rank), and zero elsewhere.
+    pooled output, by the number of ranks. The gradient of an initial state, which all ranks are given alike, is the
+    sum of the ranks', too: that of the rank on which the scan starts, and zeros.
 
     Every rank must build the same graph and call backward, because the gradients are exchanged as well: the loss of
     a rank that has none is ``0 * output.sum()``. Call backward inside this context if blocks are checkpointed.
 
-    BMRUs, LRUs, MinGRUs, counters, FSMs and hybrids run on all ranks at once. Layers of a field (HysteresisMRU, MRU,
-    ClockedRNN, BRC, NBRC) run on one rank after the other. torch's GRU and LSTM raise.
+    BMRUs, LRUs, MinGRUs, counters, FSMs, hybrids, HysteresisMRUs and MRUs run on all ranks at once. Layers with an
+    internal clock (ClockedRNN, BRC, NBRC) run on one rank after the other. torch's GRU and LSTM raise.
 
     Yields:
         the pieces, which count the bytes exchanged.

@@ -17,7 +17,8 @@ from torch import Tensor
 from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field, broadcast
 from multistable.dynamics.implicit import implicit
-from multistable.ops import latch_scan, map_adjoint, map_scan
+from multistable.ops import latch_scan, map_adjoint, map_credit, map_scan, pack_maps, pieces
+from multistable.ops.border import Border
 from multistable.ops.maps import MOST_STATES
 from multistable.ops.operators import each_example
 from multistable.surrogate import derivative
@@ -38,6 +39,7 @@ def branch_scan(
     alpha_surr: float | None = None,
     max_gain: float = math.inf,
     n_grid: int = 64,
+    border: Border | None = None,
 ) -> Tensor:
     """States ``h [B, T, N]`` of the unit that converges at every step, from ``h_{t-1}`` to an ``h_t = f(h_t, args_t)``:
     the limit of the map ``(1 - c) h + c f`` for every c that makes it increase in h.
@@ -52,6 +54,7 @@ def branch_scan(
             that of the value on the chosen branch.
         max_gain: bound on the gain ``1 / (1 - df/dh)`` of implicit gradients, infinite at a fold.
         n_grid: see :func:`~multistable.dynamics.equilibria`.
+        border: of a piece, if the sequence is cut; by default all steps of the piece are valid, and time runs forward.
 
     The surrogate: let ``credit_t[k]`` be the loss, to first order, of being on branch k at step t (through all values
     read from then on). The comparison ``h_{t-1} >= u`` with an unstable root u between branches i and i + 1 receives
@@ -64,41 +67,61 @@ def branch_scan(
     """
     if not 1 <= max_branches <= MOST_STATES:
         raise ValueError(f"max_branches must lie between 1 and {MOST_STATES}, got {max_branches!r}")
-    given = broadcast(*args)
+    cut, given = pieces.current(), broadcast(*args)
+    border = Border(cut) if cut is not None and border is None else border
     B, T, N = given[0].shape
     dtype = given[0].dtype
-    if T == 0:
+    if T == 0 and border is None:
         return given[0].new_zeros(B, 0, N)
     bad = torch.stack([x.isnan() for x in given]).any(dim=0)
     args = [torch.where(bad, 0.0, x) for x in given]
     stable, unstable = _without_gradient(_find_branches, field, max_branches, n_grid, *args)
     start = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
-    lost = _lost(bad, unstable, start, reset)
+    lost = _lost(bad, unstable, start, reset, border)
     with torch.no_grad():
-        before = _before(stable, start[..., None].expand(B, N, max_branches), reset)  # [B, T, N, K]
+        before = _before(stable, start[..., None].expand(B, N, max_branches), reset, border)  # [B, T, N, K]
         maps = (before[..., None] >= unstable.to(dtype)[..., None, :]).sum(-1, dtype=torch.uint8)
-        branch = map_scan(maps)[..., None].long()  # the first map is constant: its only input is h0
+        maps, branch = _branch(maps, border)
     h = implicit(field, stable.gather(-1, branch).squeeze(-1), *args, max_gain=max_gain)
     if alpha_surr is None or max_branches == 1:
         return _spoil(h, lost, bad, given)
     columns = [x[..., None] for x in args]
     exists = unstable.isfinite()
     u = implicit(field, torch.where(exists, unstable, 0.0).to(dtype), *columns, max_gain=max_gain)
-    before = _before(h, start, reset)
+    before = _before(h, start, reset, border)
     margin = torch.where(exists, before[..., None] - u, math.inf)
     (ghost,) = _without_gradient(_find_ghosts, field, n_grid, before.detach(), h.detach(), *args)
     passed = torch.where(ghost == h, math.inf, (h - before).detach().sign() * (field(ghost, *args) - ghost))
-    later = torch.cat([unstable[:, 1:], torch.full_like(unstable[:, :1], math.inf)], dim=1).to(dtype)
+    if border is not None:  # padding chooses nothing
+        valid = border.valid(h)[..., None]
+        margin, passed = torch.where(valid[..., None], margin, math.inf), torch.where(valid, passed, math.inf)
+    later = _after(unstable.to(dtype), math.inf, border)
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
-    h = h + cast(Any, _Choice).apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr)
+    h = h + cast(Any, _Choice).apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr, border)
     return _spoil(h, lost, bad, given)
 
 
 @torch.no_grad()
-def _lost(bad: Tensor, unstable: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
+def _branch(maps: Tensor, border: Border | None) -> tuple[Tensor, Tensor]:
+    """The maps, and the branch at each step, ``[B, T, N, 1]``.
+
+    The first map of all is constant, because its only input is h0. Padding keeps the branch.
+    """
+    if border is None:
+        return maps, map_scan(maps)[..., None].long()
+    same = torch.arange(maps.shape[-1], dtype=torch.uint8, device=maps.device)
+    maps = torch.where(border.valid(maps)[..., None, None], maps, same)
+    return maps, border.turn(map_scan(border.turn(maps), reverse=border.reverse))[..., None].long()
+
+
+@torch.no_grad()
+def _lost(bad: Tensor, unstable: Tensor, start: Tensor, reset: Tensor | None, border: Border | None) -> Tensor:
     """Where the state is NaN, ``[B, T, N]``: from a NaN argument or start until a step with one branch, which does not
     depend on the previous state."""
     write = bad | ~unstable.isfinite().any(-1)
+    if border is not None:
+        write &= border.valid(bad)[..., None]
+        return border.latch_scan(write, bad.to(start.dtype), start.isnan().to(start.dtype), reset, "auto") != 0
     return latch_scan(write, bad.to(start.dtype), start.isnan().to(start.dtype), reset=reset) != 0
 
 
@@ -138,12 +161,21 @@ def _from_stable_to_stable(field: Field, h: Tensor, args: Sequence[Tensor], n_gr
     return h[..., : int(odd.max())] if odd.numel() else h
 
 
-def _before(x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
+def _before(x: Tensor, start: Tensor, reset: Tensor | None, border: Border | None) -> Tensor:
     """The entries of ``[B, T, N, ...]`` one step earlier: ``start`` at first, zero after a reset."""
-    before = torch.cat([start[:, None], x[:, :-1]], dim=1)
+    if border is not None:
+        start = border.before(border.last(x), start, x)[0]
+    before = torch.cat([start[:, None], x[:, :-1]], dim=1)[:, : x.shape[1]]
     if reset is None:
         return before
     return torch.where(reset.reshape(*reset.shape, *[1] * (x.ndim - 2)), torch.zeros_like(before), before)
+
+
+def _after(x: Tensor, end: float, border: Border | None) -> Tensor:
+    """The entries of ``[B, T, N, ...]`` one step later; ``end`` after the last step."""
+    if border is not None:
+        return border.after(x, torch.full_like(x[:, :1].sum(dim=1), end))
+    return torch.cat([x[:, 1:], torch.full_like(x[:, :1], end)], dim=1)
 
 
 @torch.no_grad()
@@ -200,19 +232,28 @@ class _Choice(torch.autograd.Function):
         ghost: Tensor,
         onward: Tensor,
         alpha_surr: float,
+        border: Border | None,
     ) -> Tensor:
         return torch.zeros_like(stable[..., 0])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.alpha_surr = inputs
+        *tensors, ctx.alpha_surr, ctx.border = inputs
         ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         margin, passed, stable, maps, branch, ghost, onward = ctx.saved_tensors
-        credit, _ = map_adjoint(maps, grads[0][..., None] * stable)
-        after = torch.cat([credit[:, 1:], torch.zeros_like(credit[:, :1])], dim=1)
+        credit = _credit(maps, grads[0][..., None] * stable, ctx.border)
+        after = _after(credit, 0.0, ctx.border)
         instead = grads[0] * ghost + after.gather(-1, onward).squeeze(-1)
         to_passed = (credit.gather(-1, branch).squeeze(-1) - instead) * derivative(passed, ctx.alpha_surr)
-        return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), to_passed, *[None] * 6
+        return credit.diff(dim=-1) * derivative(margin, ctx.alpha_surr), to_passed, *[None] * 7
+
+
+def _credit(maps: Tensor, grad: Tensor, border: Border | None) -> Tensor:
+    """What the loss gains from being on each branch from step t on, ``[B, T, N, K]``."""
+    if border is None:
+        return map_adjoint(maps, grad)[0]
+    words, grad = pack_maps(border.turn(maps), "auto"), border.turn(grad)
+    return border.turn(map_credit(words, grad, border.cut, reset=None, reverse=border.reverse, backend="auto")[0])

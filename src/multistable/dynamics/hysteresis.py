@@ -16,11 +16,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from multistable.ops import pieces
 from multistable.ops.autograd import saved_tensors
+from multistable.ops.border import Border
 from multistable.ops.numerics import wide
 from multistable.ops.operators import batched, each_example
 from multistable.ops.threads import for_each
-from multistable.surrogate import derivative, with_tangents
+from multistable.surrogate import derivative, heaviside, with_tangents
 
 __all__ = ["check_backend", "folds", "hysteresis_scan", "roots"]
 
@@ -153,6 +155,7 @@ def hysteresis_scan(
     alpha_surr: float | None = 1.0,
     max_gain: float = 10.0,
     backend: str = "auto",
+    border: Border | None = None,
 ) -> Tensor:
     """States ``h [B, T, N]`` of the exact hysteresis unit: ``h_t`` is the root of ``h = tanh(x_t + (beta_t + 1) h)``
     to which the state flows from ``h_{t-1}``.
@@ -164,6 +167,7 @@ def hysteresis_scan(
         alpha_surr: sharpness of the surrogate gradient on the choice of branch; None for the exact gradient alone.
         max_gain: bound on the gain ``dh/dx`` of the implicit gradient, which is infinite at a fold.
         backend: of :func:`~multistable.ops.latch_scan`.
+        border: of a piece, if the sequence is cut; by default all steps of the piece are valid, and time runs forward.
 
     The value has the gradient of the implicit function theorem, ``dh/dx = 1 / (1 / (1 - h^2) - beta - 1)``, at most
     max_gain, and ``dh/dbeta = h dh/dx``. The bit, ``h_t`` on the upper branch, is a latch; with ``G_t`` the gradient
@@ -173,6 +177,9 @@ def hysteresis_scan(
     ``h0 >= 0``, receives ``1 / (1 + (alpha_surr pi h0)^2)``, and a state of zero has none.
     """
     check_backend(backend)
+    cut = pieces.current()
+    if cut is not None:
+        return _scan_piece(x, beta, h0, reset, alpha_surr, max_gain, backend, border or Border(cut))
     return _hysteresis(x, beta, h0, reset, alpha_surr, max_gain, backend)[0]
 
 
@@ -180,6 +187,32 @@ def check_backend(backend: str) -> None:
     """Raise for the reference latch, a loop that autograd differentiates: the gradient here is hand-written."""
     if backend == "reference":
         raise ValueError("backend must be auto or one with a gradient of its own for this unit, got 'reference'")
+
+
+def _start(h0: Tensor | None, x: Tensor) -> Tensor:
+    """The upper branch before the first step, ``[B, N]``; the lower one is its mirror image."""
+    return x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype).abs()
+
+
+def _branches(
+    x: Tensor, beta: Tensor, upper_before: Tensor, lower_before: Tensor, reset: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Both branches, gate and value of the bit, and whether there are two, ``[B, T, N]``; the branches before the first
+    step are ``[B, N]``."""
+    upper, lower, write, value = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(4))
+    two = torch.empty_like(upper, dtype=torch.bool)
+
+    def fill(b: slice, t: slice) -> None:
+        if t.start == 0:
+            before = upper_before[b, None], lower_before[b, None]
+        else:
+            before = upper[b, t.start - 1 : t.start], lower[b, t.start - 1 : t.start]
+        restart = None if reset is None else reset[b, t, None]
+        outputs = upper[b, t], lower[b, t], write[b, t], value[b, t], two[b, t]
+        _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
+
+    _for_blocks(x, fill)
+    return upper, lower, write, value, two
 
 
 class _Hysteresis(torch.autograd.Function):
@@ -195,20 +228,8 @@ class _Hysteresis(torch.autograd.Function):
         max_gain: float,
         backend: str,
     ) -> tuple[Tensor, ...]:
-        upper, lower, write, value = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(4))
-        two = torch.empty_like(upper, dtype=torch.bool)
-        start = x.new_zeros(x.shape[0], x.shape[2]) if h0 is None else h0.to(x.dtype).abs()
-
-        def fill(b: slice, t: slice) -> None:
-            if t.start == 0:
-                before = start[b, None], -start[b, None]
-            else:
-                before = upper[b, t.start - 1 : t.start], lower[b, t.start - 1 : t.start]
-            restart = None if reset is None else reset[b, t, None]
-            outputs = upper[b, t], lower[b, t], write[b, t], value[b, t], two[b, t]
-            _fill_branches(x[b, t], beta[b, t], *before, restart, *outputs)
-
-        _for_blocks(x, fill)
+        start = _start(h0, x)
+        upper, lower, write, value, two = _branches(x, beta, start, -start, reset)
         bits, _ = torch.ops.multistable.latch_scan(write, value, _bit(h0, x), None, False, backend)
         h = torch.lerp(lower, upper, bits)  # selects, and a NaN bit gives NaN
         gap = upper.sub_(lower).masked_fill_(two.logical_not_(), 0)  # with one branch the bit is not read
@@ -272,15 +293,8 @@ class _HysteresisBackward(torch.autograd.Function):
                 to_gate[:, 0] = 0  # there was no state to keep
             if reset is not None:
                 to_gate.masked_fill_(reset[..., None], 0)
-        grad_x, grad_beta = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
-
-        def fill(b: slice, t: slice) -> None:
-            choice = None if to_gate is None or to_value is None else (to_gate[b, t], to_value[b, t])
-            inputs = grad[b, t], x[b, t], beta[b, t], h[b, t]
-            _fill_gradients(*inputs, choice, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
-
-        _for_blocks(x, fill)
-        return grad_x, grad_beta, grad_h0
+        choice = None if to_gate is None or to_value is None else (to_gate, to_value)
+        return *_gradients(grad, x, beta, h, choice, alpha_surr, max_gain), grad_h0
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -291,6 +305,78 @@ class _HysteresisBackward(torch.autograd.Function):
         raise RuntimeError("the hysteresis scan has no second derivative: use finite differences of its gradient")
 
     vmap = staticmethod(each_example(lambda *args: cast(Any, _HysteresisBackward).apply(*args)))
+
+
+def _scan_piece(
+    x: Tensor,
+    beta: Tensor,
+    h0: Tensor | None,
+    reset: Tensor | None,
+    alpha_surr: float | None,
+    max_gain: float,
+    backend: str,
+    border: Border,
+) -> Tensor:
+    """:func:`hysteresis_scan` on one piece. Whether its first step keeps the bit depends on the branches of the step
+    before it, on another rank: two numbers per unit, beside the latch's own message."""
+    with torch.no_grad():
+        last_x, last_beta = (border.last(part).to(wide(x.dtype)) for part in (x, beta))
+        last = torch.cat([part.to(x.dtype) for part in _sides(last_x, last_beta, _fold(last_beta))], dim=-1)
+        start = _start(h0, x)
+        enters, known = border.before(last, torch.cat([start, -start], dim=-1), x)
+        high, low = enters.chunk(2, dim=-1)
+        upper, lower, write, value, two = _branches(x, beta, high, low, reset)
+        valid = border.valid(x)
+        closed = ~valid if reset is None else ~valid | reset  # gates without a gradient
+        if h0 is None and x.shape[1]:
+            closed[:, 0] |= ~known  # there was no state to keep
+        write = write * valid[..., None]
+    bit = None
+    if h0 is not None:
+        bit = _bit(h0, x) if alpha_surr is None else heaviside(h0, alpha_surr).to(x.dtype)
+    if alpha_surr is not None:
+        write, value = cast(Any, _Choice).apply(x, beta, write, value, closed, alpha_surr)
+    bits = border.latch_scan(write, value, bit, None, backend)
+    return cast(Any, _Value).apply(x, beta, bits, upper, lower, two, max_gain)
+
+
+class _Choice(torch.autograd.Function):
+    """Gate and value of the bit, with the surrogate gradients of :func:`hysteresis_scan`; ``closed [B, T]``: gates that
+    get none."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, beta: Tensor, write: Tensor, value: Tensor, closed: Tensor, alpha_surr: float
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, beta, closed)
+        ctx.alpha_surr = alpha_surr
+        return write.clone(), value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, beta, closed = ctx.saved_tensors
+        choice = grads[0].masked_fill(closed[..., None], 0), grads[1]
+        none = torch.zeros_like(x)
+        return *_gradients(none, x, beta, none, choice, ctx.alpha_surr, 1.0), *[None] * 4
+
+
+class _Value(torch.autograd.Function):
+    """The state on the branch that a bit chooses, with the implicit gradient and that of the bit."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, beta: Tensor, bits: Tensor, upper: Tensor, lower: Tensor, two: Tensor, max_gain: float
+    ) -> Tensor:
+        h = torch.lerp(lower, upper, bits)
+        ctx.save_for_backward(x, beta, h, (upper - lower).masked_fill_(~two, 0))
+        ctx.max_gain = max_gain
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, beta, h, gap = ctx.saved_tensors
+        to_x, to_beta = _gradients(grads[0], x, beta, h, None, None, ctx.max_gain)
+        return to_x, to_beta, grads[0] * gap, *[None] * 4
 
 
 _library: Any = torch.library.Library("multistable", "FRAGMENT")
@@ -366,6 +452,27 @@ def _fill_branches(
     moved = same.logical_and_(two)
     value.copy_((moved & from_high) | (~moved & (x >= 0)))
     value.masked_fill_(moved & high.isnan(), math.nan)  # a NaN state is kept and stays visible
+
+
+def _gradients(
+    grad: Tensor,
+    x: Tensor,
+    beta: Tensor,
+    h: Tensor,
+    choice: tuple[Tensor, Tensor] | None,
+    alpha_surr: float | None,
+    max_gain: float,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and beta; ``choice`` are those of gate and value of the bit."""
+    grad_x, grad_beta = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
+
+    def fill(b: slice, t: slice) -> None:
+        own = None if choice is None else (choice[0][b, t], choice[1][b, t])
+        inputs = grad[b, t], x[b, t], beta[b, t], h[b, t]
+        _fill_gradients(*inputs, own, alpha_surr, max_gain, grad_x[b, t], grad_beta[b, t])
+
+    _for_blocks(x, fill)
+    return grad_x, grad_beta
 
 
 def _fill_gradients(

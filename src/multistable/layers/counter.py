@@ -32,8 +32,8 @@ class Counter(Recurrent):
     under autocast. They grow with the length; ``FSM(..., transitions="count")`` counts within a range.
 
     Args:
-        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, alpha_surr, backend, device,
-            dtype: as in :class:`~multistable.BMRU`.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout: as in :class:`~multistable.BMRU`.
+        bidirectional, alpha_surr, backend, device, dtype: as in :class:`~multistable.BMRU`.
 
     Inputs and outputs are those of :class:`~multistable.BMRU`.
 

@@ -1,6 +1,7 @@
 """The base of layers made from a field: an input projection gives its drives, each unit has its own constants."""
 
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from multistable.dynamics.fields import Field
 from multistable.layers.base import Recurrent, init_linear
 from multistable.layers.sequences import Steps, scan_padded, scan_valid
 from multistable.ops import pieces
+from multistable.ops.border import Border
 
 __all__ = ["FieldLayer"]
 
@@ -21,12 +23,18 @@ class FieldLayer(Recurrent):
     """
 
     field: Field
+    in_turn: ClassVar[bool] = True
+    """Whether the ranks of a cut sequence run one after the other: nothing can be computed without the state."""
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
         """States ``[B, T, N]`` from the arguments of the field: drives ``[B, T, N]``, then constants.
 
         The state is ``h0 [B, N]`` before the first step (zero if None) and zero before steps that ``reset`` marks.
         """
+        raise NotImplementedError
+
+    def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
+        """:meth:`scan` of a piece of a cut sequence, unless ranks run one after the other."""
         raise NotImplementedError
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
@@ -55,24 +63,40 @@ class FieldLayer(Recurrent):
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        backwards = reverse
+        backwards, cut = reverse, pieces.current()
+        border = None if cut is None or self.in_turn else Border(cut, reverse, steps.lengths)
 
         def scan(b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
             b = b if self.batch_first else b.transpose(0, 1)  # [B, T, drives * N]
             if reverse:
                 b, reset = b.flip(1), None if reset is None else reset.flip(1)
-            h = self.scan(self.arguments(b, layer, backwards), h0, reset=reset)
+            args = self.arguments(b, layer, backwards)
+            h = self.scan(args, h0, reset=reset) if border is None else self.scan_piece(args, h0, reset, border)
             start = h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype)
             h_last = h[:, -1] if h.shape[1] else start
             h = h.flip(1) if reverse else h
             return h if self.batch_first else h.transpose(0, 1), h_last
 
-        b, cut = self.project(x, layer, reverse), pieces.current()
+        b = self.project(x, layer, reverse)
         if cut is None:
             return scan_padded(scan, b, h0, steps, reverse)
         start = b.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(b.dtype)
-        h, h_last = cut.in_turn(partial(scan_valid, scan, steps=steps, reverse=reverse), b, start, reverse)
+        if border is not None:
+            h, own = scan_valid(scan, b, h0, steps, reverse)
+            h_last = self._last_of_all(cut, h, own, start, steps, reverse)
+        else:
+            h, h_last = cut.in_turn(partial(scan_valid, scan, steps=steps, reverse=reverse), b, start, reverse)
         return h, steps.at_last_segment(h, h_last) if reverse and steps.reset is not None else h_last
+
+    def _last_of_all(
+        self, cut: pieces.Pieces, h: Tensor, own: Tensor, start: Tensor, steps: Steps, reverse: bool
+    ) -> Tensor:
+        """The last state of the rank on which the scan ends; ``own`` is that of this rank."""
+        time = 1 if self.batch_first else 0
+        if h.shape[time] == 0:
+            own = h.sum(dim=time)  # so that every rank has the same graph
+        has = torch.full((steps.B,), h.shape[time] > 0, device=h.device)
+        return cut.choose(own, has if steps.lengths is None else steps.lengths > 0, start.to(h.dtype), first=reverse)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         proj = self.project(x, layer)

@@ -7,6 +7,7 @@ from multistable.dynamics.fields import simplified_brc
 from multistable.dynamics.hysteresis import check_backend, hysteresis_scan
 from multistable.layers.field import FieldLayer
 from multistable.layers.mru import check_gradient
+from multistable.ops.border import Border
 
 __all__ = ["HysteresisMRU"]
 
@@ -55,7 +56,7 @@ class HysteresisMRU(FieldLayer):
     """
 
     parallel = True
-    runs_pieces = False  # its choice of branch would get no gradient from the pieces after
+    in_turn = False
     takes_position = True
 
     def __init__(
@@ -85,7 +86,17 @@ class HysteresisMRU(FieldLayer):
         self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+        return self.scan_piece(args, h0, reset, None)
+
+    def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
         x, beta = args
         return hysteresis_scan(
-            x, beta, h0, reset=reset, alpha_surr=self.alpha_surr, max_gain=self.max_gain, backend=self.backend
+            x,
+            beta,
+            h0,
+            reset=reset,
+            alpha_surr=self.alpha_surr,
+            max_gain=self.max_gain,
+            backend=self.backend,
+            border=border,
         )

@@ -8,6 +8,7 @@ from torch import Tensor
 from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.layers.field import FieldLayer
+from multistable.ops.border import Border
 from multistable.ops.checks import check_alpha_surr, check_sizes
 
 __all__ = ["MRU"]
@@ -56,9 +57,8 @@ class MRU(FieldLayer):
         (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
     """
 
+    in_turn = False
     takes_position = True
-
-    runs_pieces = False  # its choice of branch would get no gradient from the pieces after
 
     def __init__(
         self,
@@ -94,6 +94,9 @@ class MRU(FieldLayer):
         self.create_parameters(device, dtype)
 
     def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+        return self.scan_piece(args, h0, reset, None)
+
+    def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
         return branch_scan(
             self.field,
             [x.to(args[0].dtype) for x in args],
@@ -103,6 +106,7 @@ class MRU(FieldLayer):
             alpha_surr=self.alpha_surr,
             max_gain=self.max_gain,
             n_grid=self.n_grid,
+            border=border,
         )
 
 

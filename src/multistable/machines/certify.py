@@ -4,11 +4,8 @@ The model's machines, all units of all layers together, are one machine. Its sta
 side by side from the start, breadth first: each pair that some input reaches is met once, with a shortest input that
 leads there. If the model answers rightly in every pair, it does after every input.
 
-The states are exact, but the scores that decide between transitions are matrix products, which round differently in
-other shapes and on other machines. With ``s = |W| |x| + |b|`` and ``n`` terms, any order of summation is within
-``g s, g = n u / (1 - n u)``, of the exact score (u: the unit roundoff). So the largest score is the largest in every
-computation if it exceeds each other one by more than ``2 g (s_largest + s_other)``. Where it does not, nothing is
-proven.
+Units too many to walk through together are tried one by one first (``bound.py``). Decisions count only where no
+rounding can change them (``rounding.py``).
 """
 
 from collections.abc import Iterator
@@ -16,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from multistable.layers.fsm import FSM
+from multistable.machines.bound import prove_by_units
 from multistable.machines.machine import Machine
+from multistable.machines.rounding import decide, scores_of
 from multistable.machines.transducer import Transducer
 
-__all__ = ["Verdict", "certify"]
+__all__ = ["Verdict", "certify", "step"]
 
 _BATCH = 1 << 12  # pairs whose successors are computed at a time
 
@@ -37,7 +35,8 @@ class Verdict:
     word: tuple[int, ...] | None
     """A shortest input after which the model errs, or after which its decision may depend on rounding."""
     pairs: int
-    """Pairs of a state of the model and one of the target that were met."""
+    """Pairs of a state of the model and one of the target that were met; of a state of one unit and one of the target
+    where that was enough."""
     margin: float
     """The smallest ratio of a decision's margin to the rounding that it must exceed; above 1 if right."""
     reason: str
@@ -56,6 +55,12 @@ def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdi
     if (rnn.input_size, model.read_out.out_features) != (target.n_symbols, target.n_outputs):
         sizes = f"{target.n_symbols} symbols and {target.n_outputs} outputs"
         raise ValueError(f"model must have the target's {sizes}, got {rnn.input_size}, {model.read_out.out_features}")
+    if rnn.num_layers == 1:
+        ratio, pairs = prove_by_units(model, target)
+        if ratio > 1:
+            return Verdict(
+                True, None, pairs, ratio, "every reachable pair of a unit and the target gives a right output"
+            )
     walk = _Walk(model, target)
     frontier = walk.start()
     while frontier:
@@ -116,7 +121,7 @@ class _Walk:
             part = frontier[i : i + _BATCH]
             rows = b"".join(self.pairs[index][:units] for index in part)
             states = torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(part), units)
-            after, output, ratio = _step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))
+            after, output, ratio = step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))
             keys: list[bytes] = [bytes(row) for row in cast(Any, after).tolist()]
             answers: list[tuple[int, float]] = list(
                 zip(cast(Any, output).tolist(), cast(Any, ratio).tolist(), strict=True)
@@ -142,23 +147,23 @@ def _bytes(q: int) -> bytes:
     return q.to_bytes(4, "little")
 
 
-def _step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One symbol ``x [R, A]`` in the joint states ``[R, L * N]``: the states after, the output ``[R]``, the smallest
     ratio of a margin to its rounding ``[R]``."""
     rnn, (R, device) = model.rnn, (len(x), x.device)
     ratio, after = torch.full([R], torch.inf, dtype=torch.float64, device=device), list[Tensor]()
     for layer, state in enumerate(states.to(device).long().view(R, rnn.num_layers, rnn.units).unbind(1)):
         weight, bias, value = rnn.parameters_of(layer)
-        scores, rounding = _scores(x, weight, bias)
-        chosen, layer_ratio = _decide(*(_columns(rnn, s, state) for s in (scores, rounding)))
+        scores, rounding = scores_of(x, weight, bias)
+        chosen, layer_ratio = decide(*(_columns(rnn, s, state) for s in (scores, rounding)))
         ratio = torch.minimum(ratio, layer_ratio.amin(-1))
         if rnn.transitions != "any":
             chosen = rnn.table().to(device)[chosen, state]
         state = chosen
         after.append(state.byte().cpu())
         x = value[torch.arange(rnn.units, device=device), state].flatten(1)
-    scores, rounding = _scores(x, model.read_out.weight, model.read_out.bias)
-    output, last_ratio = _decide(scores, rounding)
+    scores, rounding = scores_of(x, model.read_out.weight, model.read_out.bias)
+    output, last_ratio = decide(scores, rounding)
     return torch.stack(after, 1).flatten(1), output, torch.minimum(ratio, last_ratio)
 
 
@@ -169,25 +174,3 @@ def _columns(rnn: FSM, scores: Tensor, state: Tensor) -> Tensor:
     K = rnn.n_states
     columns = torch.unflatten(scores, -1, (rnn.units, K, K))
     return columns.gather(2, state[..., None, None].expand(-1, -1, 1, K)).squeeze(2)
-
-
-def _scores(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Scores in float64, and the rounding ``2 g s`` of each that a margin must exceed."""
-    g = (weight.shape[1] + 1) * _unit_roundoff(weight.dtype)
-    g = 2 * g / (1 - g)
-    x, weight, bias = x.double(), weight.double(), None if bias is None else bias.double()
-    size = F.linear(x.abs(), weight.abs(), None if bias is None else bias.abs())
-    return F.linear(x, weight, bias), g * size
-
-
-def _unit_roundoff(dtype: torch.dtype) -> float:
-    """Of products in ``dtype`` as torch is set to compute them: float32 may be computed in TF32 or bfloat16."""
-    exact = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
-    return torch.finfo(dtype if exact else torch.bfloat16).eps / 2
-
-
-def _decide(scores: Tensor, rounding: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of ``scores [..., M]`` and the smallest ratio of its distance from another to their rounding."""
-    first = scores.argmax(-1, keepdim=True)
-    ratio = (scores.gather(-1, first) - scores) / (rounding.gather(-1, first) + rounding)
-    return first.squeeze(-1), ratio.scatter(-1, first, torch.inf).amin(-1)

@@ -154,6 +154,8 @@ def map_scan(
         K = maps.shape[3]
         maps, s0 = in_range("maps", maps, K)[0], None if s0 is None else in_range("s0", s0, K)[0]
         return reference.map_scan(maps, s0, reset=reset, reverse=reverse)
+    if pieces.current() is None:
+        return call("map_run", maps, s0, reset, reverse, backend)[0]
     return map_states(pack_maps(maps, backend), s0, K=maps.shape[3], reset=reset, reverse=reverse, backend=backend)[0]
 
 

@@ -323,6 +323,59 @@ def map_forward(span, T, reverse, words, s0, reset, states, bits):
 
 
 @_compile
+def map_direct(span, T, reverse, maps, s0, reset, states, seen, K):
+    """Maps of 2, 4 or 8 states as one unsigned integer, of 16 as two, one byte per state; ``seen [B, N]`` collects the
+    bits that were set in any of them."""
+    b_lo, b_hi, lo, hi = span
+    number = maps[0].dtype.type
+    byte, eight, seven = number(255), number(8), number(7)
+    for b in range(b_lo, b_hi):
+        state, union = _row(s0, b, 0, lo, hi).astype(maps[0].dtype), _row(seen, b, 0, lo, hi)
+        for i in range(T):
+            t = T - 1 - i if reverse else i
+            if _flag(reset, b, t):
+                state[:] = 0
+            out = _row(states, b, t, lo, hi)
+            if K == 2:  # 16-bit integers cannot be shifted by a different number each in AVX2
+                words = _row(maps, b, t, lo, hi)
+                for n in range(hi - lo):
+                    union[n] |= words[n]
+                    state[n] = number((number(words[n] >> eight) if state[n] != 0 else words[n]) & byte)
+                    out[n] = state[n]
+            elif K == 16:
+                words = _row(maps, b, t, 2 * lo, 2 * hi)
+                for n in range(hi - lo):
+                    low, high = words[2 * n], words[2 * n + 1]
+                    union[n] |= low | high
+                    word = high if state[n] > seven else low
+                    state[n] = (word >> (eight * (state[n] & seven))) & byte
+                    out[n] = state[n]
+            else:
+                words = _row(maps, b, t, lo, hi)
+                for n in range(hi - lo):
+                    union[n] |= words[n]
+                    state[n] = number(number(words[n] >> number(eight * state[n])) & byte)
+                    out[n] = state[n]
+
+
+@_compile
+def map_gather(span, T, reverse, maps, s0, reset, states, K):
+    """Maps of any number of states, one byte per state, all below K."""
+    b_lo, b_hi, lo, hi = span
+    for b in range(b_lo, b_hi):
+        state = _row(s0, b, 0, lo, hi).astype(np.int64)
+        for i in range(T):
+            t = T - 1 - i if reverse else i
+            if _flag(reset, b, t):
+                state[:] = 0
+            steps, out = _row(maps, b, t, lo * K, hi * K), _row(states, b, t, lo, hi)
+            for n in range(hi - lo):
+                s = steps[n * K + state[n]]
+                state[n] = s
+                out[n] = s
+
+
+@_compile
 def map_adjoint(span, T, reverse, words, grad, lam, start, reset, K, bits):
     """``grad`` and ``lam`` have K numbers per unit, ``start [N * K]`` is carried against the order of the scan."""
     b_lo, b_hi, lo, hi = span

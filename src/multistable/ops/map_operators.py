@@ -2,6 +2,7 @@
 
 map_pack      maps [B, T, N, K] uint8 -> words [B, T, N], whether some state was K or more []
 map_scan      words, s0 [B, N] -> states [B, T, N] uint8, the last one [B, N]
+map_run       maps, s0 -> states, the last one, without words where a backend can
 map_adjoint   words, grad [B, T, N, K] -> lam [B, T, N, K], the one before the first step [B, N, K]
 """
 
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multistable.ops.dispatch import choose, load
 from multistable.ops.maps import word_dtype
 from multistable.ops.memory import new_empty
 from multistable.ops.operators import (
@@ -69,6 +71,22 @@ def _map_scan_shapes(words: Tensor, *_: Any) -> Tensors:
     return words.new_empty(B, T, N, dtype=torch.uint8), words.new_empty(B, N, dtype=torch.uint8)
 
 
+def _map_run(maps: Tensor, s0: Optional, reset: Optional, reverse: bool, backend: str) -> Tensors:
+    K, kind = maps.shape[3], choose(backend, maps).backend
+    if kind != "cpu" or not maps.numel():
+        return _map_scan(_map_pack(maps, backend)[0], s0, reset, K, reverse, backend)
+    states = new_empty(maps.new_empty(0), maps.shape[:3])
+    s0 = None if s0 is None else in_range("s0", s0, K)[0]
+    if not load(kind).map_direct(maps, s0, reset, states, reverse=reverse):
+        in_range("maps", maps, K)
+    return states, last_state(states, s0, reverse)
+
+
+def _map_run_shapes(maps: Tensor, *_: Any) -> Tensors:
+    B, T, N = maps.shape[:3]
+    return maps.new_empty(B, T, N), maps.new_empty(B, N)
+
+
 def _map_adjoint(words: Tensor, grad: Tensor, reset: Optional, reverse: bool, backend: str) -> Tensors:
     lam = torch.empty_like(grad, memory_format=torch.contiguous_format)
     if not lam.numel():
@@ -88,5 +106,7 @@ def _define(name: str, schema: str, compute: Callable[..., Tensors], shapes: Cal
 _SCAN = "Tensor words, Tensor? s0, Tensor? reset, int K, bool reverse, str backend"
 _define("map_pack", "Tensor maps, str backend", _map_pack, _map_pack_shapes)
 _define("map_scan", _SCAN, _map_scan, _map_scan_shapes)
+_RUN = "Tensor maps, Tensor? s0, Tensor? reset, bool reverse, str backend"
+_define("map_run", _RUN, _map_run, _map_run_shapes)
 _ADJOINT = "Tensor words, Tensor grad, Tensor? reset, bool reverse, str backend"
 _define("map_adjoint", _ADJOINT, _map_adjoint, _map_adjoint_shapes)

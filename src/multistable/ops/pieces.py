@@ -43,6 +43,11 @@ class Pieces(Protocol):
         """``x [B, N]`` of the last (or first) rank where ``has [B]``, or ``otherwise`` where none has."""
         ...
 
+    def nearest(self, x: Tensor, has: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+        """``x [B, ...]`` of the nearest rank before this one (after it, if ``reverse``) where ``has [B]``, and whether
+        there is one, ``[B]``."""
+        ...
+
     def mark_after(self, reset: Tensor) -> Tensor:
         """The reset mark of the first step after this piece, ``[B]``; ``reset [B, T]``."""
         ...

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.layers import BMRU, BMRUCell, HysteresisMRU
-from multistable.ops import release_memory
+from multistable.ops import map_scan, release_memory
 from multistable_experiments.bench.measure import KEEP_MEMORY, peak_rss, run_module, take_turns
 from multistable_experiments.bench.report import Row
 
@@ -32,6 +32,7 @@ def rows() -> Iterator[Row]:
     """All measurements, each yielded as soon as it is done."""
     yield from scan_rows(BATCH, repeats=21)
     yield from scan_rows(LONG, repeats=21)
+    yield from map_rows((16, 512, 256), repeats=21)
     yield from layer_rows(BATCH, repeats=7)
     yield from layer_rows(LONG, repeats=3)  # nn.GRU takes 30 s
     yield from exact_rows(BATCH, repeats=3)
@@ -53,6 +54,14 @@ def scan_rows(shape: Shape, repeats: int) -> Iterator[Row]:
     yield Row("bmru_scan forward", shape, "float32", ms, "torch.add", baseline_ms, goal=1.5)
     ms, baseline_ms = take_turns([backward, lambda: [x.clone() for x in (cand, beta, grad_h)]], repeats)
     yield Row("bmru_scan backward", shape, "float32", ms, "3 clones", baseline_ms, goal=2.0)
+
+
+def map_rows(shape: Shape, repeats: int) -> Iterator[Row]:
+    """``map_scan`` from uint8 maps, their check included, against a Python loop over time."""
+    for K, goal in ((2, 20.0), (4, 20.0), (8, 20.0), (16, None)):
+        maps = torch.randint(K, (*shape, K), dtype=torch.uint8)
+        ms, loop_ms = take_turns([partial(map_scan, maps), partial(map_scan, maps, backend="reference")], repeats)
+        yield Row(f"map_scan, {K} states", shape, "uint8", ms, "Python loop", loop_ms, kind="gain", goal=goal)
 
 
 def layer_rows(shape: Shape, repeats: int) -> Iterator[Row]:

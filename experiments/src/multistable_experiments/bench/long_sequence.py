@@ -19,7 +19,7 @@ from multistable import BMRU
 from multistable.streamed import streamed
 from multistable_experiments.bench.measure import peak_rss
 
-__all__ = ["main", "train_once"]
+__all__ = ["main", "power", "train_once"]
 
 
 def train_once(T: int, piece: int, width: int, device: str, dtype: torch.dtype) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def train_once(T: int, piece: int, width: int, device: str, dtype: torch.dtype) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=_power, nargs="+", default=[1 << 20], help="lengths, such as 2**30")
-    parser.add_argument("--piece", type=_power, default=1 << 20, help="steps per piece (default: 2**20)")
+    parser.add_argument("--steps", type=power, nargs="+", default=[1 << 20], help="lengths, such as 2**30")
+    parser.add_argument("--piece", type=power, default=1 << 20, help="steps per piece (default: 2**20)")
     parser.add_argument("--width", type=int, default=256, help="inputs and units (default: 256)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32", "float64"])
@@ -66,9 +66,9 @@ def main() -> None:
         )
 
 
-def _power(text: str) -> int:
+def power(text: str) -> int:
     """
-    >>> _power("2**4"), _power("100")
+    >>> power("2**4"), power("100")
     (16, 100)
     """
     base, _, exponent = text.partition("**")

@@ -10,6 +10,8 @@ from multistable_experiments.errors import exit_on_error
 
 __all__ = ["machines"]
 
+RECIPE = "the machine's recipe"
+
 
 def machines(
     names: Annotated[
@@ -24,27 +26,68 @@ def machines(
         Literal["margin", "softmax", "gumbel"], typer.Option(help="Gradient of a transition.")
     ] = "softmax",
     answers: Annotated[Literal["every", "last"], typer.Option(help="Which answers the loss counts.")] = "every",
-    length: Annotated[int, typer.Option(min=1, help="The longest sequence in training.")] = 128,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="The longest sequence in training.", show_default=RECIPE)
+    ] = None,
     lengths: Annotated[
-        Literal["uniform", "log"], typer.Option(help="How lengths are drawn; log: half are below the root of --length.")
-    ] = "uniform",
-    updates: Annotated[int, typer.Option(min=1, help="Updates at most; a certified model is not trained on.")] = 2_000,
+        Literal["uniform", "log"] | None,
+        typer.Option(help="How lengths are drawn; log: half are below the root of --length.", show_default=RECIPE),
+    ] = None,
+    updates: Annotated[
+        int | None,
+        typer.Option(min=1, help="Updates at most; a certified model is not trained on.", show_default=RECIPE),
+    ] = None,
     longest: Annotated[int, typer.Option(min=1, help="Length of the test.")] = 100_000,
+    study: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compute what is missing of a study of docs/machines.md instead: every, last, large, idle, brackets, "
+            "noise or rivals; may be repeated."
+        ),
+    ] = None,
+    long: Annotated[
+        bool, typer.Option("--long", help="Test the studies' stored models on 1,000 sequences of 1,000,000 steps.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="Where to run --long.")] = "cpu",
+    processes: Annotated[int, typer.Option(min=1, help="Processes of --study, of one thread each.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0, help="Time of --study.")] = 3600.0,
     out: Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results/machines")] = None,
 ) -> None:
     """Train machines on short sequences, and prove that they are right at every length.
 
-    One JSON file per machine and seed. Small groups take seconds on a CPU.
+    One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute.
     """
-    from multistable_experiments.machine import describe
-    from multistable_experiments.state_machines import SMOKE, Training, record
+    folder = out or default_folder("results") / "machines"
+    if study:
+        return run_study(folder, study, seeds, processes, seconds, device if long else None)
+    given = {"surrogate": surrogate, "answers": answers, "length": length, "lengths": lengths, "updates": updates}
+    run_names(names, seeds, {key: value for key, value in given.items() if value is not None}, longest, folder)
+
+
+def run_study(folder: Path, studies: list[str], seeds: int, processes: int, seconds: float, device: str | None) -> None:
+    from multistable_experiments.state_machines.workers import compute_long, compute_missing
 
     with exit_on_error():
-        folder = out or default_folder("results") / "machines"
+        if device is not None:
+            count = compute_long(folder, studies, seconds, device, say=typer.echo)
+        else:
+            count = compute_missing(folder, studies, processes, seconds, seeds, say=typer.echo)
+        typer.echo(f"{count} new results in {folder}")
+
+
+def run_names(names: list[str] | None, seeds: int, given: dict, longest: int, folder: Path) -> None:
+    from dataclasses import replace
+
+    from multistable_experiments.machine import describe
+    from multistable_experiments.state_machines.plan import RECIPES, SMOKE
+    from multistable_experiments.state_machines.store import record
+    from multistable_experiments.state_machines.training import Training
+
+    with exit_on_error():
         about = describe()  # before the first result, which is a change of the source tree itself
         for name in names or SMOKE:
             for seed in range(seeds):
-                training = Training(name, seed, surrogate, answers, length=length, lengths=lengths, updates=updates)
+                training = replace(RECIPES.get(name, Training(name)), seed=seed, **given)
                 result = record(training, folder, longest, about=about)
                 verdict, failed = result["verdict"], result["test"]["failing_length"]
                 words = {True: "certified", False: "wrong", None: "undecided"}[verdict["right"]]

@@ -46,6 +46,10 @@ AddressOption = Annotated[
     str | None,
     typer.Option(help='Of a Ray cluster, "auto" for the one of this machine.', show_default="a Ray of its own"),
 ]
+MirrorOption = Annotated[
+    str | None,
+    typer.Option(help="An address such as s3://bucket/name, where checkpoints, models and results are kept as well."),
+]
 SlurmOption = Annotated[
     list[str] | None, typer.Option(help="A parameter of Slurm, such as partition=gpu; several if needed.")
 ]
@@ -84,12 +88,14 @@ def reproduce(
     gpus: GpusOption = 0,
     address: AddressOption = None,
     slurm: SlurmOption = None,
+    mirror: MirrorOption = None,
 ) -> None:
     """Compute the paper's experiments: those that are missing, the most valuable first.
 
     Interrupt it at any time, or give it a budget: the same command resumes,
     within a run too, and computes the same numbers. With --on, each experiment
-    is a task of Ray or a job of Slurm; all machines must see --out and --results.
+    is a task of Ray or a job of Slurm; all machines must see --out and --results,
+    or reach --mirror.
 
     Exit code: 0 when all results exist, 3 when the budget is spent,
     1 when data are missing or a run cannot be computed, 2 for a bad value.
@@ -106,7 +112,17 @@ def reproduce(
         recipes = (recipe,) if recipe else ("paper", "best")
         resources = resources_of(cpus, gpus, address, slurm)
         summary = compute(
-            figures or None, scale, recipes, seeds, seconds, out, folder, Options(device), typer.echo, on, resources
+            figures or None,
+            scale,
+            recipes,
+            seeds,
+            seconds,
+            out,
+            folder,
+            Options(device, mirror=mirror),
+            typer.echo,
+            on,
+            resources,
         )
     raise typer.Exit(summary.exit_code)
 
@@ -181,14 +197,14 @@ def figure(
         Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
     ] = None,
 ) -> None:
-    """Draw a figure of the paper, or t-maze, as SVG and PNG.
+    """Draw a figure of the paper, t-maze, machine or share-of-copy, as SVG and PNG.
 
     Figures of trained models show the results that exist, and name those that are missing.
     """
     with exit_on_error():
         from multistable_experiments.paper.figures import FIGURES
 
-        names = (*FIGURES, "t-maze")
+        names = (*FIGURES, "t-maze", "machine", "share-of-copy")
         if name != "all" and name not in names:
             raise typer.BadParameter(f"name must be 'all' or one of {', '.join(names)}, got {name!r}")
         records = current_records(results, scale)
@@ -198,6 +214,18 @@ def figure(
                 from multistable_experiments.rl.figures import draw_t_maze
 
                 save_picture(draw_t_maze((results or default_folder("results")) / "rl"), out / each)
+                continue
+            if each == "machine":
+                from multistable_experiments.state_machines.figure import draw_machine
+
+                save_picture(draw_machine((results or default_folder("results")) / "machines"), out / each)
+                continue
+            if each == "share-of-copy":
+                from multistable_experiments.bench.figure import draw_share_of_copy
+
+                save_picture(
+                    draw_share_of_copy(default_folder("benchmarks") / "results" / "nvidia-h200.json"), out / each
+                )
                 continue
             for own in recipes_of(FIGURES[each], recipe):
                 picture = FIGURES[each].draw(records, scale, own or "paper")

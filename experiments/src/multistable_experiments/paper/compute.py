@@ -11,6 +11,7 @@ import torch
 
 from multistable.models import SequenceModel
 from multistable_experiments.files import DamagedFileError, read_json, write_json
+from multistable_experiments.mirror import Mirror
 from multistable_experiments.paper import store
 from multistable_experiments.paper.experiments import Experiment, TailAt, TestAt
 from multistable_experiments.paper.settings import Scale
@@ -28,6 +29,8 @@ from multistable_experiments.training.results import folder_of
 __all__ = ["Summary", "Sweep", "compute", "free_memory", "title"]
 
 TESTS = "tests.json"
+RESULTS = "results"
+"""The place of results in a mirror."""
 
 
 class MissingDataError(RuntimeError):
@@ -112,6 +115,11 @@ class Sweep:
             self.summary.failed += [record.name] if record.failure else []
             self.say(f"  {described(record)}; {path}")
 
+    def fetch_results(self) -> None:
+        """Get the results of other machines from the mirror, if there is one."""
+        if self.options.mirror is not None:
+            Mirror(self.options.mirror).get(RESULTS, self.results)
+
     def stored(self, experiment: Experiment) -> Record | None:
         """The stored result of this name, if any."""
         path = store.path_of(self.results, self.scale, experiment.recipe, experiment.run.task.name, experiment.name)
@@ -152,14 +160,18 @@ def compute(experiment: Experiment, scale: Scale, out: Path, results: Path, opti
         result = train_run(experiment.run, out, options)
     except NonFiniteLossError as error:
         result, failure = error.result, str(error)
-    with alone_in(folder) as attempt:
+    mirror = None if options.mirror is None else Mirror(options.mirror)
+    with alone_in(folder, mirror) as attempt:
         with named_memory_errors(f"the tests of {experiment.name}"):
             tests = run_tests(experiment, folder, options) if failure is None else []
         record = store.summarise(experiment, scale, result, tests, failure)
         attempt.check()
         path = store.write(results, record)
+        if mirror is not None:
+            mirror.put(RESULTS, results, [path.relative_to(results).as_posix()])
         for name in (LAST, BEST):
             (folder / name).unlink(missing_ok=True)
+        attempt.publish()
     return record, path
 
 

@@ -121,7 +121,8 @@ def permuted_mnist(scale: Scale = "full", seed: int = 0, recipe: Recipe = "tuned
     """Figure "Results on the permuted sequential MNIST": 3 layers, 2 and 3 blocks, with and without black pixels; by
     ``best`` also minGRU.
 
-    More runs show what positions do: BMRU without them; LRU with them; by ``tuned`` BMRU whose units are not tuned.
+    More runs show what positions do: BMRU without them; LRU with them; by ``tuned`` BMRU whose units are not tuned, and
+    units that count without positions.
     """
     base, black_pixels = PERMUTED_MNIST[scale]
     found = []
@@ -155,9 +156,13 @@ def position_variants(found: list[Experiment], recipe: Recipe) -> list[Experimen
         "bmru-2-blocks-no-positions": replace(bmru, model=replace(bmru.model, position=None)),
         "bmru-2-blocks-untuned": replace(bmru, model=replace(bmru.model, position=untuned)),
         "lru-2-blocks-positions": replace(lru, model=replace(lru.model, position=everywhere)),
+        "counter-2-blocks-no-positions": replace(
+            bmru, model=replace(bmru.model, cells=("counter",) * 2, position=None)
+        ),
     }
     if recipe == "paper":
         del variants["bmru-2-blocks-untuned"]  # no run of this recipe is tuned
+        del variants["counter-2-blocks-no-positions"]  # no unit of the paper
     return [Experiment(name, run, recipe=recipe) for name, run in variants.items()]
 
 

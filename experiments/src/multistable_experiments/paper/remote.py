@@ -2,11 +2,14 @@
 
 import json
 import math
+import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.live import Live
@@ -21,6 +24,12 @@ from multistable_experiments.training.results import folder_of
 
 __all__ = ["compute_on"]
 
+LOG = "log.txt"
+"""In the folder of each run: which machine began it when, and what came of it."""
+PATIENCE = 60.0
+"""Seconds to wait for another process that holds the run: mostly an earlier attempt that has yet to notice that its
+node or its engine is gone."""
+
 
 def compute_on(
     engine: Engine, sweep: Sweep, missing: Sequence[Experiment], seconds: float, resources: Resources
@@ -34,6 +43,7 @@ def compute_on(
         ended = 0
         for task, outcome in run_all(engine, compute_task, items, resources, folders["out"] / engine, watch):
             ended += 1
+            sweep.fetch_results()
             sweep.say(f"{ended} of {len(items)}: {title(task.experiment)}")
             if isinstance(outcome, EngineError):
                 summary.skipped[task.experiment.name] = str(outcome)
@@ -50,7 +60,7 @@ def compute_on(
 
 @dataclass(frozen=True)
 class Task:
-    """An experiment for a worker, with the folders that all machines see."""
+    """An experiment for a worker, with the folders that all machines see; with a mirror, each has its own."""
 
     experiment: Experiment
     scale: Scale
@@ -64,17 +74,34 @@ class Task:
 def compute_task(task: Task) -> tuple[list[str], Summary]:
     """Compute one experiment in a worker: what there is to say, and the outcome."""
     lines: list[str] = []
+    log = folder_of(task.experiment.run, task.out) / LOG
+    log.parent.mkdir(parents=True, exist_ok=True)
+
+    def say(line: str) -> None:
+        lines.append(line)
+        with log.open("a") as file:
+            file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {platform.node()} {os.getpid()}: {line.strip()}\n")
+
     left = task.until - time.time()
     options = replace(task.options, deadline=None if left == math.inf else time.perf_counter() + left)
-    sweep = Sweep(task.scale, task.out, task.results, options, lines.append, Summary(1))
+    sweep = Sweep(task.scale, task.out, task.results, options, say, Summary(1))
+    say("begins")
+    lines.clear()
     if left <= 0:
         sweep.summary.out_of_time = True
         return ["  no time left to begin it"], sweep.summary
+    sweep.fetch_results()
     try:
         sweep.attempt(task.experiment)
+        patience = time.monotonic() + PATIENCE
+        while sweep.others and time.monotonic() < patience:
+            time.sleep(1)
+            lines.clear()
+            sweep.others.clear()
+            sweep.attempt(task.experiment)
     except OutOfTimeError as stop:
         sweep.summary.out_of_time = True
-        lines.append(f"  {stop}")
+        say(f"  {stop}")
     sweep.recheck_others()
     return lines, sweep.summary
 

@@ -47,7 +47,8 @@ def reproduce(
     result of a finished run goes to ``results`` (see ``store.py``); its checkpoints are removed, and its model stays in
     ``out``.
 
-    ``on`` an engine, each experiment is a task of its own, and all machines see ``out`` and ``results``.
+    ``on`` an engine, each experiment is a task of its own, and all machines see ``out`` and ``results``, or use
+    ``options.mirror``, an address where checkpoints, models and results are kept.
     """
     clock = Clock(budget)
     if (count := Processes.join((options or Options()).device).count) > 1:
@@ -57,6 +58,7 @@ def reproduce(
     experiments = plan(figures, scale, None if seeds is None else range(seeds), recipes)
     options = replace(options or Options(), deadline=clock.deadline)
     sweep = Sweep(scale, Path(out), Path(results), options, say, Summary(len(experiments)))
+    sweep.fetch_results()
     missing = [each for each in experiments if not sweep.is_done(each)]
     summary = sweep.summary
     summary.done = summary.planned - len(missing)

@@ -21,9 +21,9 @@ from torch import Tensor
 from multistable.machines import Machine
 from multistable.ops.checks import check_sizes
 from multistable_experiments.tasks.base import Classification, Pooling, Samples, Split, split_sizes
-from multistable_experiments.tasks.seeds import generator
+from multistable_experiments.tasks.seeds import derive, generator
 
-__all__ = ["MACHINES", "StateTracking", "failing_length", "machine", "random_symbols", "word_problem"]
+__all__ = ["MACHINES", "StateTracking", "failing_length", "machine", "random_symbols", "with_idle", "word_problem"]
 
 Permutation = tuple[int, ...]
 GENERATORS: dict[str, tuple[Permutation, ...]] = {
@@ -39,6 +39,7 @@ GENERATORS: dict[str, tuple[Permutation, ...]] = {
 MACHINES = ("parity", "mod3", "mod5", "flip-flop", "dyck", *GENERATORS)
 """Names of machines; ``modN`` exists for every N."""
 CHUNK = 10_000  # steps read at a time
+AT_ONCE = {"cpu": 200_000, "cuda": 2_000_000}  # steps of all sequences together
 
 
 @cache
@@ -95,16 +96,45 @@ def dyck(kinds: int, depth: int) -> Machine:
     return Machine((*rows, (broken,) * 2 * kinds), tuple(outputs))
 
 
-def random_symbols(target: Machine, shape: tuple[int, int], random: torch.Generator) -> Tensor:
-    """Uniform symbols ``[B, T]``, but where a state cannot be left any more, nineteen of twenty that would enter it are
-    drawn again: words of brackets would be broken after a few symbols."""
-    symbols = torch.randint(target.n_symbols, shape, generator=random)
-    table = torch.tensor(target.table)
-    final = (table == torch.arange(target.n_states)[:, None]).all(1)
+def with_idle(target: Machine, symbols: int) -> Machine:
+    """The machine with further symbols, which change nothing.
+
+    >>> with_idle(machine("parity"), 1).table
+    ((0, 1, 0), (1, 0, 1))
+    """
+    return Machine(tuple((*row, *[q] * symbols) for q, row in enumerate(target.table)), target.output)
+
+
+def random_symbols(
+    target: Machine,
+    shape: tuple[int, int],
+    random: torch.Generator,
+    idle: float = 0.0,
+    idle_symbols: int = 0,
+    broken: float = 0.05,
+) -> Tensor:
+    """Uniform symbols ``[B, T]`` on the generator's device.
+
+    Where a state cannot be left any more, symbols that would enter it have weight ``broken / A``, all others one more:
+    words of brackets would be broken after a few symbols. Each symbol is replaced, with probability ``idle``, by one of
+    ``idle_symbols``, which are numbered after those of the target and are not drawn otherwise.
+    """
+    symbols, device = _relevant(target, shape, random, broken), random.device
+    if not idle:
+        return symbols
+    others = target.n_symbols + torch.randint(idle_symbols, shape, generator=random, device=device)
+    return torch.where(torch.rand(shape, generator=random, device=device) < idle, others, symbols)
+
+
+def _relevant(target: Machine, shape: tuple[int, int], random: torch.Generator, broken: float) -> Tensor:
+    device = random.device
+    symbols = torch.randint(target.n_symbols, shape, generator=random, device=device)
+    table = torch.tensor(target.table, device=device)
+    final = (table == torch.arange(target.n_states, device=device)[:, None]).all(1)
     if not final.any():
         return symbols
-    allowed = (~final[table]).double() + 0.05 / target.n_symbols
-    q = torch.zeros(shape[0], dtype=torch.int64)
+    allowed = (~final[table]).double() + broken / target.n_symbols
+    q = torch.zeros(shape[0], dtype=torch.int64, device=device)
     for t in range(shape[1]):
         symbols[:, t] = torch.multinomial(allowed[q], 1, generator=random).squeeze(1)
         q = table[q, symbols[:, t]]
@@ -164,8 +194,7 @@ class StateTracking(Classification):
         blank |= torch.rand(size, self.length, generator=random) < self.blanks
         A = target.n_symbols
         symbols = torch.where(blank, A, symbols)
-        with_blank = Machine(tuple((*row, q) for q, row in enumerate(target.table)), target.output)
-        answers = with_blank.run(symbols)
+        answers = with_idle(target, 1).run(symbols)
         answers = answers if self.answers == "every" else answers[:, -1].contiguous()
         return Samples(symbols.to(torch.uint8).to(device), answers.to(device))
 
@@ -195,18 +224,21 @@ def failing_length(
     longest: int,
     sequences: int,
     seed: int = 0,
+    idle: float = 0.0,
+    idle_symbols: int = 0,
+    device: str = "cpu",
 ) -> int | None:
     """The first step at which one of ``sequences`` random inputs is answered wrongly; None if there is none up to
-    ``longest``."""
+    ``longest``. Inputs have idle symbols, which the model knows, as in :func:`random_symbols`."""
     check_sizes(1, longest=longest, sequences=sequences)
-    random = generator(seed, "failing-length", longest, sequences)
-    state: Tensor | None = None
-    q = torch.zeros(sequences, dtype=torch.int64)
-    output = torch.tensor(target.output)
-    for start in range(0, longest, CHUNK):
-        symbols = random_symbols(target, (sequences, min(CHUNK, longest - start)), random)
+    random = torch.Generator(device).manual_seed(derive(seed, "failing-length", longest, sequences))
+    with_all, output = with_idle(target, idle_symbols), torch.tensor(target.output, device=device)
+    q, state = torch.zeros(sequences, dtype=torch.int64, device=device), None
+    chunk = max(1, min(CHUNK, AT_ONCE[torch.device(device).type] // sequences))
+    for start in range(0, longest, chunk):
+        symbols = random_symbols(target, (sequences, min(chunk, longest - start)), random, idle, idle_symbols)
         logits, state = model(symbols, state)
-        states = target.states(symbols, q)
+        states = with_all.states(symbols, q)
         wrong = (logits.argmax(-1) != output[states]).any(0)
         if bool(wrong.any()):
             return start + int(wrong.nonzero()[0]) + 1

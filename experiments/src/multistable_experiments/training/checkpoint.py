@@ -12,6 +12,7 @@ from torch import Tensor
 from multistable.models.tensors import load_tensors
 from multistable.models.tensors import save_tensors as save
 from multistable_experiments.files import DamagedFileError, locked, read_json, write_json
+from multistable_experiments.mirror import Mirror
 
 __all__ = ["Attempt", "CheckpointError", "InUseError", "alone_in", "hint_on_damage", "load", "restore", "save"]
 
@@ -28,35 +29,81 @@ class Attempt:
     """The right to write in a run's folder. The newest attempt has it.
 
     A lock is lost without a word when a machine is cut off from a shared folder. The number in ``attempt.json`` is not:
-    a process that finds a greater one there than its own has a successor, and stops.
+    a process that finds a greater one there than its own has a successor, and stops. With a mirror, its claims decide
+    in the same way between machines; an attempt starts with the files of the mirror, unless the last attempt was on
+    this machine.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "attempt.json"
-        self.number = self.newest() + 1
-        write_json(self.path, {"attempt": self.number, "machine": platform.node(), "process": os.getpid()})
+    def __init__(self, folder: Path, mirror: Mirror | None = None) -> None:
+        self.folder, self.path, self.mirror = folder, folder / "attempt.json", mirror
+        last = self.read()
+        self.number, self.claim = last["attempt"] + 1, 0
+        self.published: dict[str, tuple[int, int]] = {}
+        if mirror is not None:
+            here = last.get("claim") == mirror.newest(self.place)
+            self.claim = mirror.claim(self.place)
+            if not here:
+                self.fetch(mirror)
+        values = {"attempt": self.number, "machine": platform.node(), "process": os.getpid()}
+        write_json(self.path, values | ({} if mirror is None else {"claim": self.claim}))
 
-    def newest(self) -> int:
+    @property
+    def place(self) -> str:
+        """Of the folder in the mirror."""
+        return f"runs/{self.folder.name}"
+
+    def read(self) -> dict[str, Any]:
+        """What the last attempt wrote; number 0 if there was none."""
         try:
-            return int(read_json(self.path)["attempt"])
+            values = read_json(self.path)
+            return values | {"attempt": int(values["attempt"])}
         except FileNotFoundError:
-            return 0
+            return {"attempt": 0}
         except (DamagedFileError, LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{error}; remove {self.path}") from error
 
     def check(self) -> None:
         """Raise if another attempt has begun since."""
-        if self.newest() != self.number:
+        taken = self.read()["attempt"] != self.number
+        if taken or (self.mirror is not None and self.mirror.newest(self.place) != self.claim):
             raise InUseError(f"{self.path.parent} is in use: another process has taken over this run")
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """The files of the run, with their times and sizes."""
+        paths = [
+            path for path in self.folder.rglob("*") if path.is_file() and path.name not in (".lock", self.path.name)
+        ]
+        stats = {path.relative_to(self.folder).as_posix(): path.stat() for path in paths}
+        return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
+
+    def fetch(self, mirror: Mirror) -> None:
+        """Replace the files of the folder by those of the mirror, if it has any."""
+        if mirror.names(self.place):
+            for name in self.files():
+                (self.folder / name).unlink()
+            mirror.get(self.place, self.folder)
+
+    def publish(self) -> None:
+        """Make the mirror, if there is one, equal to the folder. A file that others refer to comes before them: the
+        metrics and the best weights before the last ones, everything before the result."""
+        if self.mirror is None:
+            return
+        self.check()
+        found = self.files()
+        changed = [name for name, state in found.items() if self.published.get(name) != state]
+        order = ("metrics.jsonl", "best.safetensors", "last.safetensors", "result.json")
+        self.mirror.put(self.place, self.folder, sorted(changed, key=lambda x: order.index(x) if x in order else -1))
+        self.mirror.remove(self.place, [name for name in self.mirror.names(self.place) if name not in found])
+        self.published = found
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[Attempt]:
+def alone_in(folder: Path, mirror: Mirror | None = None) -> Iterator[Attempt]:
     """Lock the folder of a run; raise if another process holds it, because both would write the same files."""
     with locked(folder) as alone:
         if not alone:
             raise InUseError(f"{folder} is in use: another process computes this run")
-        yield Attempt(folder)
+        yield Attempt(folder, mirror)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from multistable.layers import Recurrent
 from multistable.models import SequenceModel, build_model
 from multistable_experiments.files import UNREADABLE, check_types, file_named, write_atomically
 from multistable_experiments.machine import describe, source_commit
+from multistable_experiments.mirror import Mirror
 from multistable_experiments.tasks import Samples
 from multistable_experiments.tasks.seeds import derive, generator
 from multistable_experiments.training import checkpoint, results
@@ -72,6 +73,8 @@ class Options:
     """Whether the trained model is tested; a search must not see the test set."""
     track: Tracker | None = None
     """Also send the metrics of each epoch there: tensorboard, trackio or wandb."""
+    mirror: str | None = None
+    """An address for fsspec, at which the run's folder is kept as well, see ``mirror.py``."""
 
 
 def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
@@ -102,9 +105,12 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
         raise ValueError(f"options.deadline must be None for several processes, got it with {processes.count}")
     if processes.first:
         folder.mkdir(parents=True, exist_ok=True)
-    with checkpoint.alone_in(folder) if processes.first else nullcontext() as attempt:
+    mirror = None if options.mirror is None else Mirror(options.mirror)
+    with checkpoint.alone_in(folder, mirror) if processes.first else nullcontext() as attempt:
         if processes.first:
             results.write_run(folder, run)
+            if mirror is not None and (finished := results.read(folder, run)) is not None and processes.count == 1:
+                return finished  # on another machine
         with processes.naming_the_lost(), named_memory_errors(f"the run {folder.name}"):
             processes.wait()
             return Training(run, folder, options, processes, attempt).finish()
@@ -303,6 +309,7 @@ class Training:
             self.check_attempt()
             self.model.save_pretrained(self.folder / "model")
             results.write(self.folder, self.run, self.result(metrics))
+            self.publish()
         self.processes.wait()
         return results.read(self.folder, self.run) or {}
 
@@ -349,6 +356,10 @@ class Training:
         if self.attempt is not None:
             self.attempt.check()
 
+    def publish(self) -> None:
+        if self.attempt is not None:
+            self.attempt.publish()
+
     def save_if_due(self) -> None:
         if time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds:
             self.save()
@@ -367,6 +378,7 @@ class Training:
             self.saved_best = self.best
         position = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "history": self.history}
         checkpoint.save(self.folder / LAST, self.tensors(), described | position | {"commits": self.commits})
+        self.publish()
         self.saved_at = time.perf_counter()
 
     def resume(self) -> None:

@@ -1,0 +1,114 @@
+"""Compute what is missing by several single-threaded processes, within a time budget."""
+
+import multiprocessing
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from multistable_experiments.machine import describe
+from multistable_experiments.state_machines.plan import STUDIES, contests, trainings
+from multistable_experiments.state_machines.store import Item, compute, record_long
+
+__all__ = ["compute_long", "compute_missing", "planned"]
+
+Ended = Callable[[float], tuple[str, str | None] | None]
+"""Name and error of the next item that ends within so many seconds."""
+
+
+def planned(folder: Path, studies: Sequence[str], seeds: int = 5) -> list[Item]:
+    """What the studies can compute now: runs of the comparison appear when their search is stored."""
+    items: list[Item] = []
+    for study in studies:
+        if study not in (*STUDIES, "rivals"):
+            raise ValueError(f"study must be one of {', '.join(STUDIES)}, rivals, got {study!r}")
+        items.extend(contests(folder, seeds) if study == "rivals" else trainings(study, seeds))
+    return items
+
+
+def compute_missing(
+    folder: Path,
+    studies: Sequence[str],
+    processes: int,
+    seconds: float,
+    seeds: int = 5,
+    say: Callable[[str], object] = print,
+) -> int:
+    """Compute and store what is missing of the studies, in their order; return how many results are new.
+
+    A run that is not finished in time is stopped and computed again next time; results are written whole or not at all.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline, done = time.monotonic() + seconds, 0
+    begun: set[str] = set()
+    with _started(processes, folder, describe() | {"threads": 1}) as (tasks, next_ended):
+        running = 0
+        while (left := deadline - time.monotonic()) > 0:
+            for item in planned(folder, studies, seeds):
+                if running < processes and item.name not in begun and not (folder / f"{item.name}.json").exists():
+                    begun.add(item.name)
+                    tasks.put(item)
+                    running += 1
+            if running == 0:
+                break
+            if (ended := next_ended(min(5.0, left))) is not None:
+                name, error = ended
+                running, done = running - 1, done + (error is None)
+                say(f"{name}: {error or 'stored'}, {max(0, deadline - time.monotonic()):.0f} s left")
+    return done
+
+
+@contextmanager
+def _started(processes: int, folder: Path, about: dict[str, Any]) -> Iterator[tuple[Any, Ended]]:
+    """Processes that compute items: a queue for these, and a function that waits for the next one to end."""
+    context = multiprocessing.get_context("spawn")
+    tasks, ended = context.Queue(), context.Queue()
+    workers = [context.Process(target=_work, args=(tasks, ended, folder, about), daemon=True) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+
+    def next_ended(timeout: float) -> tuple[str, str | None] | None:
+        try:
+            return ended.get(timeout=timeout)
+        except queue.Empty:
+            if not any(worker.is_alive() for worker in workers):
+                raise RuntimeError("all worker processes died") from None
+            return None
+
+    try:
+        yield tasks, next_ended
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+
+
+def compute_long(
+    folder: Path, studies: Sequence[str], seconds: float, device: str = "cuda", say: Callable[[str], object] = print
+) -> int:
+    """Test the stored machines of these studies on 1,000 sequences of 1,000,000 steps each, one after the other, until
+    the time is over; return how many results are new."""
+    deadline, about, done = time.monotonic() + seconds, describe(), 0
+    for name in (item.name for study in studies for item in trainings(study)):
+        stored = (folder / f"{name}.json").exists() and not (folder / f"long-{name}.json").exists()
+        if stored and time.monotonic() < deadline:
+            result = record_long(name, folder, device, about)
+            done += 1
+            say(f"{name}: fails at {result['test']['failing_length']}, {deadline - time.monotonic():.0f} s left")
+    return done
+
+
+def _work(tasks: Any, ended: Any, folder: Path, about: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    while True:
+        item: Item = tasks.get()
+        try:
+            compute(item, folder, about)
+            error = None
+        except Exception as failure:  # one bad run must not end the others
+            error = repr(failure)
+        ended.put((item.name, error))

@@ -1,0 +1,51 @@
+"""Several processes compute what is missing; nothing is computed twice."""
+
+from dataclasses import replace
+
+import pytest
+
+from multistable_experiments.files import read_json
+from multistable_experiments.state_machines import plan, store
+from multistable_experiments.state_machines.training import Training
+from multistable_experiments.state_machines.workers import compute_long, compute_missing
+
+TINY = Training("flip-flop", length=8, batch=8, updates=50)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(plan.STUDIES, "every", [TINY])
+
+
+def test_missing_results_are_computed(tiny, tmp_path):
+    said = []
+    assert compute_missing(tmp_path, ["every"], 2, 120, seeds=3, say=said.append) == 3
+    first = {path.name: path.read_bytes() for path in tmp_path.glob("*.json")}
+    assert sorted(first) == [f"flip-flop-softmax-seed{seed}.json" for seed in range(3)]
+    assert len(said) == 3
+    assert compute_missing(tmp_path, ["every"], 1, 120, seeds=3, say=said.append) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.json")} == first
+
+
+def test_time_is_over_before_the_first_run(tiny, tmp_path):
+    assert compute_missing(tmp_path, ["every"], 1, 0) == 0
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_run_that_fails_does_not_stop_the_others(monkeypatch, tmp_path):
+    monkeypatch.setitem(plan.STUDIES, "every", [replace(TINY, machine="S5"), TINY])
+    said = []
+    assert compute_missing(tmp_path, ["every"], 1, 120, seeds=1, say=said.append) == 1
+    assert "S5-softmax-seed0: ValueError" in said[0]
+    assert "flip-flop-softmax-seed0: stored" in said[1]
+
+
+def test_long_tests_of_stored_models(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(store.LONG, "longest", 300)
+    monkeypatch.setitem(store.LONG, "sequences", 4)
+    store.record(TINY, tmp_path, longest=100, sequences=2)
+    assert compute_long(tmp_path, ["every"], 60, "cpu", say=lambda _: None) == 1
+    found = read_json(tmp_path / f"long-{TINY.name}.json")
+    assert found["test"]["longest"] == 300
+    assert found["model"]["name"] == TINY.name
+    assert compute_long(tmp_path, ["every"], 60, "cpu") == 0
