@@ -41,11 +41,11 @@ def stored(run: Run, folder: Path) -> dict[str, Any] | None:
 
 
 def store(run: Run, result: dict[str, Any], folder: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """Write the result of a run that has none, with ``about``, the machine, and return it as it is stored."""
+    """Write the result of a run, with ``about``, the machine, and return it; the stored one if there is one by now."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{run.name}.json", {"run": asdict(run), **result, "machine": about})
-    found = stored(run, folder)
-    assert found is not None
+    if (found := stored(run, folder)) is None:
+        write_json(folder / f"{run.name}.json", {"run": asdict(run), **result, "machine": about})
+        found = read_json(folder / f"{run.name}.json")
     return found
 
 
