@@ -5,6 +5,7 @@ import torch
 
 from multistable import Stack
 from multistable.layers.torch_rnn import GRU, LSTM
+from multistable_experiments.rl.agent import build_memory
 from multistable_experiments.rl.loops import LoopedGRU, LoopedLSTM
 
 KINDS = [(GRU, LoopedGRU), (LSTM, LoopedLSTM)]
@@ -45,12 +46,14 @@ def test_padding_is_left_to_the_library(kind, looped):
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_stacks_have_the_same_weights(cell):
+@pytest.mark.parametrize(("cell", "looped"), [("gru", LoopedGRU), ("lstm", LoopedLSTM)])
+def test_memories_have_the_weights_of_a_stack(cell, looped):
     """Drawn from the same seed, under the same names: a checkpoint fits both."""
-    stacks = []
-    for name in (cell, f"looped-{cell}"):
-        torch.manual_seed(0)
-        stacks.append(Stack(name, 3, 4, 2).state_dict())
+    torch.manual_seed(0)
+    stack = Stack(cell, 3, 4, 2, batch_first=True)
+    torch.manual_seed(0)
+    memory = build_memory(cell, 3, 4, 2)
+    assert sum(type(module) is looped for module in memory.modules()) == 2
+    stacks = [stack.state_dict(), memory.state_dict()]
     assert list(stacks[0]) == list(stacks[1])
     assert all(torch.equal(a, b) for a, b in zip(*(stack.values() for stack in stacks), strict=True))

@@ -41,7 +41,11 @@ class Memoryless(nn.Module):
 def build_memory(cell: str, input_size: int, hidden_size: int, blocks: int = 1) -> Recurrent | Memoryless:
     if cell == "none":
         return Memoryless(input_size, hidden_size)
-    return Stack(LOOPED.get(cell, cell), input_size, hidden_size, blocks, batch_first=True)
+    memory = Stack(cell, input_size, hidden_size, blocks, batch_first=True)
+    for module in memory.modules():
+        if type(module) in LOOPED:  # the same weights, run by another loop
+            module.__class__ = LOOPED[type(module)]
+    return memory
 
 
 class Agent(nn.Module):

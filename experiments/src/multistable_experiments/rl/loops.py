@@ -10,11 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from multistable.layers.base import Part
-from multistable.layers.registry import LAYERS
 from multistable.layers.sequences import Steps
 from multistable.layers.torch_rnn import GRU, LSTM
 
@@ -23,10 +21,6 @@ __all__ = ["LOOPED", "LoopedGRU", "LoopedLSTM"]
 
 class LoopedGRU(GRU):
     """``GRU`` of the library whose segments run side by side in one loop."""
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return (Part(self.kind.__name__.lower(), self.hidden_size),)  # the name of its weights in a block
 
     def scan_segments(
         self, rnn: torch.nn.RNNBase, x: Tensor, h0: Tensor, steps: Steps, reverse: bool
@@ -57,8 +51,7 @@ def backwards(parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(reversed(part.unbind(0)) for part in parts), strict=True)
 
 
-LAYERS.update({"looped-gru": LoopedGRU, "looped-lstm": LoopedLSTM})
-LOOPED = {"gru": "looped-gru", "lstm": "looped-lstm"}
+LOOPED: dict[type[nn.Module], type[nn.Module]] = {GRU: LoopedGRU, LSTM: LoopedLSTM}
 """The names of these layers, by those of the library's."""
 
 
