@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from multistable import Stack
 from multistable.layers.base import Recurrent
-from multistable_experiments.rl.loops import LOOPED
+from multistable_experiments.rl.loops import run_in_loops
 
 __all__ = ["CELLS", "Agent", "Memoryless", "build_memory", "fit_width"]
 
@@ -41,7 +41,7 @@ class Memoryless(nn.Module):
 def build_memory(cell: str, input_size: int, hidden_size: int, blocks: int = 1) -> Recurrent | Memoryless:
     if cell == "none":
         return Memoryless(input_size, hidden_size)
-    return Stack(LOOPED.get(cell, cell), input_size, hidden_size, blocks, batch_first=True)
+    return run_in_loops(Stack(cell, input_size, hidden_size, blocks, batch_first=True))
 
 
 class Agent(nn.Module):

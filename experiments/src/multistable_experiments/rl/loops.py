@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from multistable import Stack
 from multistable.layers.base import Part
-from multistable.layers.registry import LAYERS
 from multistable.layers.sequences import Steps
 from multistable.layers.torch_rnn import GRU, LSTM
 
-__all__ = ["LOOPED", "LoopedGRU", "LoopedLSTM"]
+__all__ = ["LoopedGRU", "LoopedLSTM", "run_in_loops"]
 
 
 class LoopedGRU(GRU):
@@ -57,9 +57,15 @@ def backwards(parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(reversed(part.unbind(0)) for part in parts), strict=True)
 
 
-LAYERS.update({"looped-gru": LoopedGRU, "looped-lstm": LoopedLSTM})
-LOOPED = {"gru": "looped-gru", "lstm": "looped-lstm"}
-"""The names of these layers, by those of the library's."""
+KINDS = {GRU: LoopedGRU, LSTM: LoopedLSTM}
+
+
+def run_in_loops(stack: Stack) -> Stack:
+    """Let the GRUs and LSTMs of a stack run in one loop. Only their class changes: the registry is the library's."""
+    for module in stack.modules():
+        if type(module) in KINDS:
+            module.__class__ = KINDS[type(module)]
+    return stack
 
 
 class _GRULoop(torch.autograd.Function):
