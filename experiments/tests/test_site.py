@@ -45,6 +45,12 @@ def test_links_lead_to_pages(tmp_path):
     assert "](scale.md)" in changes
 
 
+def test_every_document_has_a_place_on_the_site():
+    """Otherwise Sphinx warns, minutes later."""
+    places = "\n".join(path.read_text() for path in (ROOT / "docs" / "site").glob("*.md")).splitlines()
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= set(places)
+
+
 def test_command_page_lists_options():
     page = TOOL["command_page"]()
     assert "## multistable data pathfinder" in page

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from multistable import Stack
 from multistable.layers.base import Recurrent
-from multistable_experiments.rl.loops import run_in_loops
+from multistable_experiments.rl.loops import LOOPED
 
 __all__ = ["CELLS", "Agent", "Memoryless", "build_memory", "fit_width"]
 
@@ -41,7 +41,11 @@ class Memoryless(nn.Module):
 def build_memory(cell: str, input_size: int, hidden_size: int, blocks: int = 1) -> Recurrent | Memoryless:
     if cell == "none":
         return Memoryless(input_size, hidden_size)
-    return run_in_loops(Stack(cell, input_size, hidden_size, blocks, batch_first=True))
+    memory = Stack(cell, input_size, hidden_size, blocks, batch_first=True)
+    for module in memory.modules():
+        if type(module) in LOOPED:  # the same weights, run by another loop
+            module.__class__ = LOOPED[type(module)]
+    return memory
 
 
 class Agent(nn.Module):

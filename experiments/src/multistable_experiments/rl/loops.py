@@ -10,23 +10,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from multistable import Stack
-from multistable.layers.base import Part
 from multistable.layers.sequences import Steps
 from multistable.layers.torch_rnn import GRU, LSTM
 
-__all__ = ["LoopedGRU", "LoopedLSTM", "run_in_loops"]
+__all__ = ["LOOPED", "LoopedGRU", "LoopedLSTM"]
 
 
 class LoopedGRU(GRU):
     """``GRU`` of the library whose segments run side by side in one loop."""
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return (Part(self.kind.__name__.lower(), self.hidden_size),)  # the name of its weights in a block
 
     def scan_segments(
         self, rnn: torch.nn.RNNBase, x: Tensor, h0: Tensor, steps: Steps, reverse: bool
@@ -57,15 +51,8 @@ def backwards(parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(reversed(part.unbind(0)) for part in parts), strict=True)
 
 
-KINDS = {GRU: LoopedGRU, LSTM: LoopedLSTM}
-
-
-def run_in_loops(stack: Stack) -> Stack:
-    """Let the GRUs and LSTMs of a stack run in one loop. Only their class changes: the registry is the library's."""
-    for module in stack.modules():
-        if type(module) in KINDS:
-            module.__class__ = KINDS[type(module)]
-    return stack
+LOOPED: dict[type[nn.Module], type[nn.Module]] = {GRU: LoopedGRU, LSTM: LoopedLSTM}
+"""The names of these layers, by those of the library's."""
 
 
 class _GRULoop(torch.autograd.Function):
