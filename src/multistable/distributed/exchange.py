@@ -41,9 +41,9 @@ class Exchange:
 
     def gather(self, what: str, *tensors: Tensor) -> list[Tensor]:
         """Each tensor as ``[size, ...]``, from all ranks in order. Shapes and dtypes must agree between ranks."""
-        own = torch.cat([_to_bytes(x) for x in tensors])
         if self.size == 1:
             return [x[None] for x in tensors]
+        own = torch.cat([_to_bytes(x) for x in tensors])
         every = own.new_empty(self.size * len(own))
         with self._exchange(what, len(own)):
             _dist.all_gather_into_tensor(every, own, group=self.group)
