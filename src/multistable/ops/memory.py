@@ -75,8 +75,8 @@ def release_memory() -> None:
 
 def _take(size: int) -> mmap.mmap:
     """The smallest idle block of ``size`` to twice as many bytes, or a new one."""
-    fitting = [block for block in _idle if size <= len(block.memory) <= 2 * size]
-    for block in sorted(fitting, key=lambda block: len(block.memory)):
+    while fitting := [block for block in list(_idle) if size <= len(block.memory) <= 2 * size]:  # a copy: it changes
+        block = min(fitting, key=lambda block: len(block.memory))
         with suppress(ValueError):  # another thread was faster
             _idle.remove(block)
             _kept.pop(id(block), None)
@@ -89,12 +89,13 @@ def _take(size: int) -> mmap.mmap:
 
 def _keep(view: memoryview, memory: mmap.mmap) -> None:
     """Keep the block when its view is gone. The oldest idle ones make room; without room it is not kept."""
-    while sum(len(block.memory) for block in list(_kept.values())) + len(memory) > _MOST_KEPT:
-        if not _drop_oldest():
-            return
     block = _Block(view, _idle.append)
     block.memory = memory
-    _kept[id(block)] = block
+    _kept[id(block)] = block  # first, so that threads that come here together see each other
+    while sum(len(block.memory) for block in list(_kept.values())) > _MOST_KEPT:
+        if not _drop_oldest():
+            del _kept[id(block)]
+            return
 
 
 def _drop_oldest() -> bool:
