@@ -311,7 +311,7 @@ EXPERIMENTS = ROOT / "experiments" / "src" / "multistable_experiments"
 ORDER = """
     surrogate ops dynamics layers models export cli tasks training paper bench demo
     reference portable dispatch operators cpu cpu_kernels cpu_layer
-    fields equilibria
+    fields equilibria bistable
     base sequences bmru lru hybrid mingru hysteresis mru clocked brc
     config build block norm position stack sequence
     run step loop evaluate checkpoint
