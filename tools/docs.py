@@ -314,7 +314,7 @@ ORDER = """
     fields equilibria bistable
     base sequences bmru lru hybrid mingru hysteresis mru clocked brc
     config build block norm position stack sequence
-    run step loop evaluate checkpoint
+    run options step loop resume evaluate checkpoint
     settings experiments reproduce store
 """
 """Rooms in the order in which data pass through them, then files worth reading first; the rest is alphabetical."""

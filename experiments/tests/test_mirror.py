@@ -8,8 +8,9 @@ from multistable_experiments.mirror import Mirror
 from multistable_experiments.paper import store
 from multistable_experiments.paper.reproduce import reproduce
 from multistable_experiments.training.checkpoint import Attempt, InUseError, alone_in
-from multistable_experiments.training.loop import LAST, train_run
+from multistable_experiments.training.loop import train_run
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.resume import LAST
 from training_runs import QUIET, copy_first_run, numbers
 
 pytest.importorskip("fsspec")

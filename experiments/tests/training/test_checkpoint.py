@@ -12,8 +12,9 @@ from safetensors import safe_open
 from multistable_experiments.files import write_atomically
 from multistable_experiments.training import checkpoint
 from multistable_experiments.training.checkpoint import Attempt, CheckpointError, InUseError
-from multistable_experiments.training.loop import METRICS, train_run
+from multistable_experiments.training.loop import train_run
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.resume import METRICS
 from sources import environment
 from training_runs import QUIET, copy_first_run
 

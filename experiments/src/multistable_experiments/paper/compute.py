@@ -20,11 +20,12 @@ from multistable_experiments.paper.stream_tests import measure
 from multistable_experiments.paper.tail_tests import measure_tails
 from multistable_experiments.tasks.mnist import DataError
 from multistable_experiments.training.checkpoint import CheckpointError, InUseError, alone_in
-from multistable_experiments.training.loop import BEST, LAST, NonFiniteLossError, Options, OutOfTimeError, train_run
+from multistable_experiments.training.loop import NonFiniteLossError, Options, OutOfTimeError, train_run
 from multistable_experiments.training.memory import named_memory_errors
 from multistable_experiments.training.processes import Processes
 from multistable_experiments.training.results import FILE as RESULT
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.resume import BEST, LAST
 
 __all__ = ["Summary", "Sweep", "compute", "free_memory", "title"]
 

@@ -19,8 +19,9 @@ from multistable_experiments.engines import Engine, EngineError, Resources, run_
 from multistable_experiments.paper.compute import Summary, Sweep, title
 from multistable_experiments.paper.experiments import Experiment
 from multistable_experiments.paper.settings import Scale
-from multistable_experiments.training.loop import METRICS, Options, OutOfTimeError
+from multistable_experiments.training.loop import Options, OutOfTimeError
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.resume import METRICS
 
 __all__ = ["compute_on"]
 

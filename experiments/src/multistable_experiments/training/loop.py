@@ -1,20 +1,15 @@
 """The training loop of all tasks and layers. A run killed at any moment resumes to the same bits."""
 
-import json
 import math
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from multistable.layers import Recurrent
-from multistable.models import SequenceModel, build_model
-from multistable_experiments.files import UNREADABLE, check_types, file_named, write_atomically
+from multistable.models import build_model
 from multistable_experiments.machine import describe, source_commit
 from multistable_experiments.mirror import Mirror
 from multistable_experiments.tasks import Samples
@@ -24,20 +19,17 @@ from multistable_experiments.training.diagnose import first_bad_layer
 from multistable_experiments.training.evaluate import Evaluator
 from multistable_experiments.training.memory import named_memory_errors
 from multistable_experiments.training.optim import build_optimizer, optimizer_tensors
+from multistable_experiments.training.options import Options, worth_compiling
 from multistable_experiments.training.processes import Processes
+from multistable_experiments.training.resume import RunFiles
 from multistable_experiments.training.run import Run
 from multistable_experiments.training.step import Stepper, autocast
 from multistable_experiments.training.terminal import defer_interrupts, print_epoch, progress
-from multistable_experiments.training.track import Tracker, tracking
+from multistable_experiments.training.track import tracking
 
 __all__ = ["NonFiniteLossError", "Options", "OutOfTimeError", "train_run"]
 
 SHOW_SECONDS = 0.5  # least time between two readings of loss and metric within an epoch: reading waits for the GPU
-LAST, BEST, METRICS = "last.safetensors", "best.safetensors", "metrics.jsonl"
-POSITION = {
-    "epoch": int, "step": int, "seconds": float, "history": list[dict[str, float]], "best": dict[str, float] | None
-}  # fmt: skip
-"""What a checkpoint says beside its tensors."""
 
 
 class NonFiniteLossError(RuntimeError):
@@ -50,42 +42,6 @@ class NonFiniteLossError(RuntimeError):
 
 class OutOfTimeError(RuntimeError):
     """The deadline has passed. A checkpoint has been written; the same call with a later deadline resumes from it."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to compute a run. Nothing here changes its numbers beyond rounding, except ``compiled``, which draws other
-    random numbers for dropout."""
-
-    device: str = "auto"
-    graph: bool = True
-    """On a GPU, replay the whole step as one CUDA graph (one process only)."""
-    compiled: bool | None = None
-    """Compile the model with ``torch.compile``; None: if the step is a CUDA graph and the run is long enough."""
-    show_progress: bool = True
-    checkpoint_seconds: float = 20
-    """Least time between two checkpoints; a killed run loses about this much work."""
-    deadline: float | None = None
-    """Training stops with a checkpoint when ``time.perf_counter()`` reaches this (one process only)."""
-    after_epoch: Callable[[dict[str, Any]], None] | None = None
-    """Called with the line of metrics of each epoch, in the first process. What it raises ends the training."""
-    test: bool = True
-    """Whether the trained model is tested; a search must not see the test set."""
-    track: Tracker | None = None
-    """Also send the metrics of each epoch there: tensorboard, trackio or wandb."""
-    mirror: str | None = None
-    """An address for fsspec, at which the run's folder is kept as well, see ``mirror.py``."""
-
-
-def worth_compiling(graph: bool, model: SequenceModel, timesteps: int) -> bool:
-    """Whether compiling saves time in a run of so many timesteps, all epochs together.
-
-    Compiled, two blocks of 256 units train 64 million timesteps per second instead of 42 (H200), which saves 8 s in a
-    billion. Compiling took 6 to 20 s, and about 4 s if a similar model had been compiled before, as for the next seed.
-    Without a graph, launching the kernels takes longer than computing them.
-    """
-    parallel = all(layer.parallel for layer in model.modules() if isinstance(layer, Recurrent))
-    return graph and parallel and timesteps >= 1e9
 
 
 def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict[str, Any]:
@@ -122,7 +78,8 @@ class Training:
     def __init__(
         self, run: Run, folder: Path, options: Options, processes: Processes, attempt: checkpoint.Attempt | None = None
     ) -> None:
-        self.run, self.folder, self.options, self.processes, self.attempt = run, folder, options, processes, attempt
+        self.run, self.folder, self.options, self.processes = run, folder, options, processes
+        self.files = RunFiles(run, folder, attempt)
         device = processes.device
         torch.manual_seed(derive(run.seed, "weights"))
         self.model = build_model(run.model).to(device)
@@ -156,7 +113,6 @@ class Training:
         self.history: list[dict[str, Any]] = []
         self.commits = [source_commit()]
         self.best: dict[str, Any] | None = None
-        self.saved_best: dict[str, Any] | None = None
         self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.seconds_before, self.speed = 0.0, 0.0
         self.started = self.saved_at = self.shown_at = time.perf_counter()
@@ -245,10 +201,7 @@ class Training:
             self.best = {"epoch": self.epoch, "score": valid.score}
             checkpoint.restore(self.best_weights, self.model.state_dict(), "of this epoch")
         if self.processes.first:
-            self.check_attempt()
-            path = self.folder / METRICS
-            with file_named(path), path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            self.files.append_metrics(record)
         self.save_if_due()
         if self.processes.first and self.options.show_progress:
             print_epoch(record, self.run.epochs, metric)
@@ -306,10 +259,10 @@ class Training:
             checkpoint.restore(self.model.state_dict(), self.best_weights, "of the best epoch")
             metrics["best"] = self.test_weights(samples, self.best["epoch"])
         if self.processes.first:
-            self.check_attempt()
+            self.files.check_attempt()
             self.model.save_pretrained(self.folder / "model")
             results.write(self.folder, self.run, self.result(metrics))
-            self.publish()
+            self.files.publish()
         self.processes.wait()
         return results.read(self.folder, self.run) or {}
 
@@ -351,84 +304,33 @@ class Training:
     def seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.started
 
-    def check_attempt(self) -> None:
-        """Raise if another process has taken over, before anything is written."""
-        if self.attempt is not None:
-            self.attempt.check()
-
-    def publish(self) -> None:
-        if self.attempt is not None:
-            self.attempt.publish()
-
     def save_if_due(self) -> None:
         if time.perf_counter() - self.saved_at >= self.options.checkpoint_seconds:
             self.save()
 
     def save(self) -> None:
-        """Write the checkpoint to resume from and, before it, the best weights; never a state with a bad loss.
-
-        Two files, because the first one is a quarter smaller that way and the best weights change less often.
-        """
+        """Write the checkpoint to resume from; never a state with a bad loss."""
         if not self.processes.first or int(self.stepper.bad_step) >= 0:
             return
-        self.check_attempt()
-        described = {"run": self.run.to_dict(), "best": self.best}
-        if self.best != self.saved_best:
-            checkpoint.save(self.folder / BEST, self.best_weights, described)
-            self.saved_best = self.best
-        position = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "history": self.history}
-        checkpoint.save(self.folder / LAST, self.tensors(), described | position | {"commits": self.commits})
-        self.publish()
+        position = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "seconds": self.seconds,
+            "history": self.history,
+            "commits": self.commits,
+        }
+        self.files.save(self.tensors(), self.best_weights, self.best, position)
         self.saved_at = time.perf_counter()
 
     def resume(self) -> None:
         """Resume from the last checkpoint, if any; metrics logged after it are recomputed."""
-        if (self.folder / LAST).exists():
-            info = self.restore(LAST, self.tensors(), POSITION)
+        info = self.files.load(self.tensors(), self.best_weights)
+        if info is not None:
             self.epoch, self.step, self.seconds_before = info["epoch"], info["step"], info["seconds"]
-            self.history = info["history"]
+            self.history, self.best = info["history"], info["best"]
             now = self.commits[-1]
             self.commits = [commit for commit in info.get("commits", []) if commit != now] + [now]
-            if info["best"] is not None:
-                # After a kill between the two files, the best weights are those of an epoch that is computed again: it
-                # will be as good as it was, not better, so the weights stay.
-                self.best = self.saved_best = self.restore(BEST, self.best_weights, {"best": dict[str, float]})["best"]
         self.done_before = self.epoch * self.steps_per_epoch + self.step
         if self.processes.first:
-            self.restart_metrics()
+            self.files.restart_metrics(self.history)
         self.processes.wait()
-
-    def restart_metrics(self) -> None:
-        """Cut metrics.jsonl to the epochs of the checkpoint.
-
-        Raise if it is malformed or disagrees with the checkpoint; never overwrite it then. A killed writer may leave an
-        unfinished last line, and a power cut fewer lines than the checkpoint has.
-        """
-        path, saved = self.folder / METRICS, "".join(json.dumps(record) + "\n" for record in self.history).encode()
-        if path.exists():
-            found = path.read_bytes()
-            *later, _ = found[len(saved) :].split(b"\n")
-            try:
-                epochs = [json.loads(line)["epoch"] for line in later]
-            except UNREADABLE:
-                epochs = []
-            expected = [len(self.history) + i for i in range(1, len(later) + 1)]
-            if epochs != expected or found[: len(saved)] != saved[: len(found)]:
-                raise checkpoint.CheckpointError(
-                    f"{path} is corrupt or disagrees with {LAST}; remove it to write it again from there"
-                )
-        write_atomically(path, saved)
-
-    def restore(self, name: str, live: dict[str, Tensor], kinds: dict[str, Any]) -> dict[str, Any]:
-        """Copy a checkpoint's tensors into the live ones; return its other content, which has these types."""
-        path = self.folder / name
-        if not path.exists():
-            raise checkpoint.CheckpointError(f"{path} is missing beside {LAST}")
-        saved, info = checkpoint.load(path)
-        results.check_same(self.run, info.get("run"), path)
-        try:
-            check_types(info, kinds)
-        except TypeError as error:
-            raise checkpoint.CheckpointError(f"{path} is not a checkpoint of this run: {error}") from error
-        checkpoint.restore(live, saved, path)
-        return info
