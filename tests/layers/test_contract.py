@@ -1,61 +1,17 @@
-"""The contract of every layer: chunks, steps, segments, padding, packing, layouts and pickling change nothing."""
+"""The contract of every layer: chunks, steps, segments, padding, packing and layouts change nothing."""
 
-import io
-import os
-import pickle
-import subprocess
-import sys
-from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-import multistable
-from layer_names import NAMES
-from multistable import BMRU, ClockedRNN, ModelConfig, Stack, build_model
-from multistable.dynamics import simplified_brc
-from multistable.layers import Recurrent, find_layer
-
-B, T, D, N = 3, 9, 4, 6
-
-TOLERANCE = 1e-12
+from contract import ALL, STACKS, B, D, T, assert_close, make, random_batch
 
 
-STACKS = ("stack:bmru", "stack:lru", "stack:hybrid", "stack:lstm", "batch:hybrid")
-"""Stacks of two blocks; the last with batch norm, in evaluation mode."""
-
-
-@pytest.fixture(params=[*NAMES, *STACKS])
+@pytest.fixture(params=ALL)
 def name(request) -> str:
     return request.param
-
-
-def make(name: str, **options) -> Recurrent:
-    torch.manual_seed(0)
-    kind, fixed = (partial(Stack, name.split(":")[1]), {}) if name in STACKS else find_layer(name)
-    options |= {"norm": "batch"} if name.startswith("batch") else {}
-    sizes = {"input_size": D, "hidden_size": N, "num_layers": 2, "batch_first": True, "dtype": torch.float64}
-    cell = kind(**sizes | fixed | options)
-    with torch.no_grad():  # no parameter keeps a value that hides a mistake, such as 0 or 1
-        for parameter in cell.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return cell.eval()
-
-
-def random_batch(cell: Recurrent, length: int = T) -> tuple[torch.Tensor, torch.Tensor]:
-    """An input and an initial state."""
-    torch.manual_seed(1)
-    states = cell.num_layers * (2 if cell.bidirectional else 1)
-    h0 = torch.randn(states, B, cell.state_size, dtype=torch.float64)
-    return torch.randn(B, length, D, dtype=torch.float64), h0
-
-
-def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("cut", [1, 2, T // 2, T - 1])
@@ -236,43 +192,6 @@ def test_reverse_equals_forward_on_flipped_time(name):
     assert_close(other_h_n.flip(0), h_n)
 
 
-def test_gradients_match_those_of_steps(name):
-    """The scans have hand-written gradients; steps are differentiated by autograd."""
-    if name in ("hysteresis", "mru:simplified_brc"):
-        pytest.skip("its surrogate follows the stored bit, which a single step cannot hand on")
-    cell = make(name)
-    x, h0 = random_batch(cell)
-    weights = torch.randn(B, T, cell.feature_size, dtype=torch.float64)
-    x.requires_grad_()
-    h0.requires_grad_()
-    sources = [x, h0, *cell.parameters()]
-    output, h_n = cell(x, h0)
-    whole = torch.autograd.grad((output * weights).sum() + h_n.square().sum(), sources)
-    state, loss = h0, torch.zeros((), dtype=torch.float64)
-    for t in range(T):
-        features, state = cell.step(x[:, t], state)
-        loss = loss + (features * weights[:, t]).sum()
-    stepped = torch.autograd.grad(loss + state.square().sum(), sources)
-    for label, a, b in zip(["x", "h0", *dict(cell.named_parameters())], whole, stepped, strict=True):
-        assert a.abs().max() > 0, f"the gradient of {label} is zero"
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10, msg=lambda text, label=label: f"{label}: {text}")
-
-
-def test_gradients_ignore_padding(name):
-    cell = make(name, bidirectional=True)
-    x, h0 = random_batch(cell)
-    lengths = torch.tensor([T, 4, 1])
-    x[torch.arange(T) >= lengths[:, None]] = torch.nan
-    output, h_n = cell(x, h0, lengths=lengths)
-    padded = torch.autograd.grad(output.square().sum() + h_n.square().sum(), list(cell.parameters()))
-    loss = torch.zeros((), dtype=torch.float64)
-    for b, length in enumerate(lengths.tolist()):
-        alone, last = cell(x[b : b + 1, :length], h0[:, b : b + 1])
-        loss = loss + alone.square().sum() + last.square().sum()
-    for a, b in zip(padded, torch.autograd.grad(loss, list(cell.parameters())), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("backend", ["reference", "portable"])
 @pytest.mark.parametrize("scanned", ["bmru", "lru", "hybrid", "mingru"])
 def test_backends_agree(scanned, backend):
@@ -318,68 +237,6 @@ def test_half_precision_autocast(name):
     assert near.double().mean() > 0.9  # a bistable unit may flip
 
 
-READ_BACKWARD = ("bmru", "lru", "mingru", "hysteresis", "clocked:linear:2", "counter")
-"""Layers whose backward reads their output, unlike that of ``nn.GRU``."""
-
-
-def test_an_output_changed_in_place(name):
-    """It works, or the error says what to do; the last states may always be changed."""
-    cell = make(name)
-    x, _ = random_batch(cell)
-    output, h_n = cell(x)
-    h_n.relu_()
-    expected = torch.autograd.grad(torch.relu(output).sum() + h_n.sum(), list(cell.parameters()))
-    output, h_n = cell(x)
-    loss = nn.ReLU(inplace=True)(output).sum() + h_n.relu_().sum()
-    if name in READ_BACKWARD:
-        with pytest.raises(RuntimeError, match=r"changed in place before the backward pass.*nn\.ReLU\(inplace=False\)"):
-            loss.backward()
-        output, _ = cell(x)
-        loss = nn.ReLU(inplace=True)(output.clone()).sum() + cell(x)[1].relu_().sum()
-    for a, b in zip(torch.autograd.grad(loss, list(cell.parameters())), expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-
-
-def test_a_large_output_changed_in_place():
-    """Projection and scan in one function."""
-    rnn = BMRU(4, 64, batch_first=True)
-    output, _ = rnn(torch.randn(8, 2000, 4))
-    with pytest.raises(RuntimeError, match="changed in place before the backward pass"):
-        output.relu_().sum().backward()
-
-
-def model_after_a_step(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
-    """A model that has run forward and backward, and so may hold caches, and an input."""
-    torch.manual_seed(0)
-    model = build_model(ModelConfig((name,), d_input=2, d_output=1, d_model=8, d_state=8))
-    x = torch.randn(3, 6, 2)
-    model(x)[0].sum().backward()
-    return model.eval(), x
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_pickled_model_is_unchanged(name):
-    model, x = model_after_a_step(name)
-    expected, _ = model(x)
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    for copied in (torch.load(file, weights_only=False), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(copied(x)[0], expected)
-
-
-def test_a_new_process_unpickles_a_layer(tmp_path):
-    """As spawned processes and DataLoader workers do."""
-    torch.manual_seed(0)
-    cell, x = ClockedRNN(simplified_brc(0.5), 2, 3, n_clock=4), torch.randn(5, 1, 2)
-    (tmp_path / "cell").write_bytes(pickle.dumps((cell, x)))
-    code = "import pickle, sys; cell, x = pickle.load(open(sys.argv[1], 'rb')); print(cell(x)[0].flatten().tolist())"
-    env = os.environ | {"PYTHONPATH": str(Path(multistable.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "cell"], capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr
-    assert torch.tensor(eval(done.stdout)).equal(cell(x)[0].flatten())
-
-
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_output_is_contiguous_as_that_of_gru(name, bidirectional, padded):
@@ -401,23 +258,6 @@ def test_lengths_in_any_integer_dtype(name, dtype):
         assert torch.equal(actual, expected)
 
 
-def test_vectorized_jacobian(name):
-    cell = make(name)
-    if not cell.parallel:
-        pytest.skip("torch's own operators, one step at a time")
-    x, h0 = random_batch(cell, 3)
-    steps = {"lengths": torch.tensor([3, 1, 2])}
-
-    def function(x: torch.Tensor, h0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return cell(x, h0, **steps)
-
-    expected = torch.autograd.functional.jacobian(function, (x, h0))
-    actual = torch.autograd.functional.jacobian(function, (x, h0), vectorize=True)
-    for row, wanted in zip(actual, expected, strict=True):
-        for each, one in zip(row, wanted, strict=True):
-            assert_close(each, one)
-
-
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
     cell = make(name, batch_first=batch_first)
@@ -429,23 +269,3 @@ def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
     (output.sum() + h_n.sum()).backward()
     assert output.shape[-1] == cell.feature_size
     assert h_n.shape == (2, 0, cell.state_size)
-
-
-@pytest.mark.parametrize("backend", ["auto", "portable"])
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_gradient_of_the_last_state_is_that_of_the_last_output(name, backend, bidirectional):
-    """h_n has a gradient of its own path through the scan."""
-    if name in STACKS:
-        pytest.skip("the output of a stack is not part of its state")
-    cell = make(name, num_layers=1, bidirectional=bidirectional)
-    cell.backend = backend
-    x, h0 = (each.requires_grad_() for each in random_batch(cell))
-    output, h_n = cell(x, h0)
-    F = cell.feature_size
-    ends = [output[:, -1, :F]] + ([output[:, 0, F:]] if bidirectional else [])
-    wanted = torch.autograd.grad(sum((end * end.detach().cos()).sum() for end in ends), (x, h0), retain_graph=True)
-    own = h_n[..., :F]
-    actual = torch.autograd.grad((own * own.detach().cos()).sum(), (x, h0))
-    assert wanted[0].abs().sum() > 0
-    for a, b in zip(actual, wanted, strict=True):
-        assert_close(a, b)
