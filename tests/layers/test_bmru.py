@@ -267,6 +267,25 @@ def test_gain_of_tuned_thresholds_defaults_to_1():
     torch.testing.assert_close(beta, 1 - codes[0] @ codes[0, 1])
 
 
+def test_reset_parameters_undoes_the_tuning():
+    rnn = BMRU(6, 4, beta_bias=0.5)
+    rnn.tune(torch.randn(1, 4, 2))
+    assert not rnn.offset_l0.any()
+    rnn.reset_parameters()
+    torch.testing.assert_close(rnn.offset_l0, torch.cat([torch.zeros(4), 0.5 + torch.linspace(0, 2, 4)]))
+
+
+def test_reset_parameters_fills_all_memory_of_a_cell():
+    """Those of layers: test_contract.py."""
+    cell = BMRUCell(3, 5, device="meta").to_empty(device="cpu")
+    tensors = [*cell.parameters(), *cell.buffers()]
+    for tensor in tensors:
+        tensor.data.fill_(torch.nan)
+    cell.reset_parameters()
+    assert len(tensors) == 4
+    assert not any(tensor.isnan().any() for tensor in tensors)
+
+
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [

@@ -269,3 +269,36 @@ def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
     (output.sum() + h_n.sum()).backward()
     assert output.shape[-1] == cell.feature_size
     assert h_n.shape == (2, 0, cell.state_size)
+
+
+def test_reset_parameters_fills_all_memory(name):
+    """As models that were made on the device "meta" are materialised."""
+    cell = make(name, device="meta").to_empty(device="cpu")
+    tensors = [*cell.named_parameters(), *cell.named_buffers()]
+    for _, tensor in tensors:
+        tensor.data.fill_(torch.nan)
+    cell.reset_parameters()
+    assert [key for key, tensor in tensors if tensor.isnan().any()] == []
+
+
+def test_a_state_of_another_dtype_is_converted(name):
+    cell = make(name, dtype=torch.float32)
+    x, h0 = random_batch(cell)
+    x = x.float()
+    rounding = 1e-6 if name in ("gru", "lstm", "stack:lstm") else 0.0  # torch's own depend on the memory's alignment
+    for run, inputs in ((cell, x), (cell.step, x[:, 0])):
+        for actual, expected in zip(run(inputs, h0), run(inputs, h0.float()), strict=True):
+            assert actual.dtype == torch.float32
+            torch.testing.assert_close(actual, expected, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_parameters_in_half_precision(name, dtype):
+    """Two layers, forward, backward and step; counts stay in float32."""
+    cell = make(name, dtype=dtype)
+    x = random_batch(cell)[0].to(dtype)
+    output, h_n = cell(x)
+    output.sum().backward()
+    step, state = cell.step(x[:, 0])
+    assert {each.dtype for each in (output, h_n, step, state)} == {torch.float32 if name == "counter" else dtype}
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in cell.parameters())

@@ -31,7 +31,14 @@ def test_numbers_are_divided(hidden_size, lru_size, bistable):
     assert [cell.hidden_size for cell in rnn.cells_of(0)] == [bistable, hidden_size - bistable]
 
 
-@pytest.mark.parametrize("lru_size", [0, 3, 10, -2])
+@pytest.mark.parametrize("lru_size", [0, 3, 10, -2, 4.0, "4"])
 def test_a_part_that_cannot_be_is_refused(lru_size):
-    with pytest.raises(ValueError, match=f"lru_size must be even and lie between 0 and hidden_size, got {lru_size}"):
+    with pytest.raises(ValueError, match=f"lru_size must be even and lie between 0 and hidden_size, got {lru_size!r}"):
         Hybrid(5, 10, lru_size=lru_size)
+
+
+@pytest.mark.parametrize("position_size", [-1, 5, 1.5, "1"])
+def test_a_position_that_cannot_be_is_refused(position_size):
+    message = f"position_size must lie between 0 and input_size - 1, got {position_size!r}"
+    with pytest.raises(ValueError, match=message):
+        Hybrid(5, 10, position_size=position_size)

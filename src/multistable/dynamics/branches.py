@@ -9,7 +9,7 @@ can be computed at once, and their composition is associative: a scan.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field, broadcast
 from multistable.dynamics.implicit import implicit
 from multistable.ops import latch_scan, map_adjoint, map_credit, map_scan, pack_maps, pieces
+from multistable.ops.autograd import Function
 from multistable.ops.border import Border
 from multistable.ops.maps import MOST_STATES
 from multistable.ops.operators import each_example
@@ -97,7 +98,7 @@ def branch_scan(
         margin, passed = torch.where(valid[..., None], margin, math.inf), torch.where(valid, passed, math.inf)
     later = _after(unstable.to(dtype), math.inf, border)
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
-    h = h + cast(Any, _Choice).apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr, border)
+    h = h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr, border)
     return _spoil(h, lost, bad, given)
 
 
@@ -195,7 +196,7 @@ def _find_ghosts(field: Field, n_grid: int, before: Tensor, after: Tensor, *args
     return (torch.cat(ghosts).reshape(after.shape),)
 
 
-class _Search(torch.autograd.Function):
+class _Search(Function):
     """Call a function that has no gradient. ``vmap`` cannot trace it, so it is called once per example."""
 
     @staticmethod
@@ -214,10 +215,10 @@ class _Search(torch.autograd.Function):
 
 
 def _without_gradient(function: Callable[..., tuple[Tensor, ...]], *args: Any) -> tuple[Tensor, ...]:
-    return cast(Any, _Search).apply(function, *args)
+    return _Search.apply(function, *args)
 
 
-class _Choice(torch.autograd.Function):
+class _Choice(Function):
     """Zeros ``[B, T, N]`` whose gradient is that of the choice of branch, see :func:`branch_scan`."""
 
     generate_vmap_rule = True

@@ -4,7 +4,7 @@ As with a continuous clock (the damped map ``(1 - c) h + c tanh(...)`` with c ->
 the branch on its side of the unstable root; h_{t-1} on the root goes up. ``bistable.py`` computes the branches.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from multistable.dynamics.bistable import folds, roots
 from multistable.dynamics.hysteresis_piece import scan_piece
 from multistable.dynamics.hysteresis_tiles import branches, gradients, start_bit, upper_start
 from multistable.ops import pieces
-from multistable.ops.autograd import saved_tensors
+from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.border import Border
 from multistable.ops.operators import batched, each_example
 from multistable.surrogate import derivative, with_tangents
@@ -64,7 +64,7 @@ def check_backend(backend: str) -> None:
         raise ValueError("backend must be auto or one with a gradient of its own for this unit, got 'reference'")
 
 
-class _Hysteresis(torch.autograd.Function):
+class _Hysteresis(Function):
     """:func:`hysteresis_scan` and what its gradient needs: the gap between branches, and the latch that chooses one."""
 
     @staticmethod
@@ -95,7 +95,7 @@ class _Hysteresis(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * 7
-        operator, function = torch.ops.multistable.hysteresis_backward, cast(Any, _HysteresisBackward).apply
+        operator, function = torch.ops.multistable.hysteresis_backward, _HysteresisBackward.apply
         compute: Any = operator if batched(grads[0]) else function
         computed = compute(grads[0], *saved_tensors(ctx), *ctx.options)
         wanted = (grad if needed else None for grad, needed in zip(computed, ctx.needs_input_grad, strict=False))
@@ -111,7 +111,7 @@ class _Hysteresis(torch.autograd.Function):
 _hysteresis = with_tangents(_Hysteresis)
 
 
-class _HysteresisBackward(torch.autograd.Function):
+class _HysteresisBackward(Function):
     """The gradients of x, beta and h0. A separate function, so that second derivatives raise and ``vmap`` loops."""
 
     @staticmethod
@@ -153,7 +153,7 @@ class _HysteresisBackward(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> None:
         raise RuntimeError("the hysteresis scan has no second derivative: use finite differences of its gradient")
 
-    vmap = staticmethod(each_example(lambda *args: cast(Any, _HysteresisBackward).apply(*args)))
+    vmap = staticmethod(each_example(lambda *args: _HysteresisBackward.apply(*args)))
 
 
 _library: Any = torch.library.Library("multistable", "FRAGMENT")

@@ -1,12 +1,13 @@
 """The hysteresis scan on one piece of a sequence that is cut over ranks."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from multistable.dynamics.bistable import fold_of, sides
 from multistable.dynamics.hysteresis_tiles import branches, gradients, start_bit, upper_start
+from multistable.ops.autograd import Function
 from multistable.ops.border import Border
 from multistable.ops.numerics import wide
 from multistable.surrogate import heaviside
@@ -42,12 +43,12 @@ def scan_piece(
     if h0 is not None:
         bit = start_bit(h0, x) if alpha_surr is None else heaviside(h0, alpha_surr).to(x.dtype)
     if alpha_surr is not None:
-        write, value = cast(Any, _Choice).apply(x, beta, write, value, closed, alpha_surr)
+        write, value = _Choice.apply(x, beta, write, value, closed, alpha_surr)
     bits = border.latch_scan(write, value, bit, None, backend)
-    return cast(Any, _Value).apply(x, beta, bits, upper, lower, two, max_gain)
+    return _Value.apply(x, beta, bits, upper, lower, two, max_gain)
 
 
-class _Choice(torch.autograd.Function):
+class _Choice(Function):
     """Gate and value of the bit, with the surrogate gradients of :func:`hysteresis_scan`; ``closed [B, T]``: gates that
     get none."""
 
@@ -67,7 +68,7 @@ class _Choice(torch.autograd.Function):
         return *gradients(none, x, beta, none, choice, ctx.alpha_surr, 1.0), *[None] * 4
 
 
-class _Value(torch.autograd.Function):
+class _Value(Function):
     """The state on the branch that a bit chooses, with the implicit gradient and that of the bit."""
 
     @staticmethod

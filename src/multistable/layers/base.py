@@ -15,8 +15,9 @@ from multistable.layers.sequences import Steps, as_tensor, check_input, check_st
 from multistable.ops import pieces
 from multistable.ops.checks import check_sizes
 from multistable.ops.dispatch import check_name
+from multistable.ops.numerics import wide
 
-__all__ = ["Part", "Recurrent", "changed_arguments", "init_linear"]
+__all__ = ["Part", "Recurrent", "changed_arguments", "init_linear", "init_orthogonal"]
 
 
 class Part(NamedTuple):
@@ -41,9 +42,9 @@ class Recurrent(nn.Module):
         step_layer(x, layer, h)                    one timestep, x [..., D] and h [..., S] -> features [..., F], state
 
     and calls :meth:`create_parameters` at the end of its constructor, or defines :meth:`run_layers` and
-    :meth:`step_layers`, which run all layers. The features are the first F entries of the
-    state, and for most layers all of them (for a
-    :class:`~multistable.Stack` they are not). Constructor arguments are stored under their own names, for ``repr``.
+    :meth:`step_layers`, which run all layers. The features are the first F entries of the state, and for most layers
+    all of them (those of a :class:`~multistable.Stack` are not part of its state). Constructor arguments are stored
+    under their own names, for ``repr``.
     """
 
     takes_position: ClassVar[bool] = False
@@ -239,7 +240,7 @@ class Recurrent(nn.Module):
         count = len(starts)
         if hx is None:
             return [None if start is None else start.repeat(B, 1) for start in starts]
-        check_state("hx", hx, (count, B, self.state_size), x, axes=" (layers * directions, B, N)")
+        check_state("hx", hx, (count, B, self.state_size), x, axes=" (layers * directions, B, state_size)")
         return list(hx.unbind(0))
 
     def start_state(self, layer: int, reverse: bool = False) -> Tensor | None:
@@ -314,6 +315,12 @@ def init_linear(weight: Tensor, bias: Tensor | None) -> None:
     nn.init.uniform_(weight, -bound, bound)
     if bias is not None:
         nn.init.uniform_(bias, -bound, bound)
+
+
+@torch.no_grad()
+def init_orthogonal(weight: Tensor) -> None:
+    """An orthogonal matrix, drawn in float32 if ``weight`` is in half precision, for which LAPACK has no routine."""
+    weight.copy_(nn.init.orthogonal_(torch.empty_like(weight, dtype=wide(weight.dtype))))
 
 
 def changed_arguments(module: nn.Module) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from multistable.layers.base import Recurrent, changed_arguments, init_linear
 from multistable.layers.sequences import Steps, check_input, check_state
 from multistable.ops import bmru_layer, bmru_step
-from multistable.ops.checks import check_alpha_surr, check_sizes
+from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
 from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
 from multistable.ops.restart import bmru_layer_on_branch
 
@@ -22,37 +22,38 @@ SPREAD = 2.0
 """What ``thresholds="spread"`` adds to the threshold of the last unit."""
 
 
-def threshold_offsets(alpha: Tensor, bias: bool, beta_bias: float, thresholds: Thresholds) -> Tensor | None:
-    """``[2N]`` like alpha, added to the bias of candidates and thresholds; None for nothing."""
-    if thresholds == "paper" or not bias:
-        return None
-    return torch.cat([torch.zeros_like(alpha), beta_bias + torch.linspace(0, SPREAD, len(alpha)).to(alpha)]).detach()
+def empty_offset(
+    N: int, bias: bool, thresholds: Thresholds, device: torch.device | str | None, dtype: torch.dtype | None
+) -> Tensor | None:
+    """Memory for what is added to the bias of candidates and thresholds, ``[2N]``; None for nothing."""
+    return torch.empty(2 * N, device=device, dtype=dtype) if bias and thresholds == "spread" else None
 
 
-def init_projection(weight: Tensor, bias: Tensor | None, alpha: Tensor, beta_bias: float) -> None:
-    """Initialise the projection like ``nn.Linear``, add ``beta_bias`` to the thresholds' bias, and set alpha to 1."""
+@torch.no_grad()
+def init_projection(
+    weight: Tensor, bias: Tensor | None, alpha: Tensor, offset: Tensor | None, beta_bias: float
+) -> None:
+    """Initialise the projection like ``nn.Linear`` and alpha with 1. ``beta_bias`` is added to the thresholds: in the
+    offset, which spreads them, or in the bias if there is none."""
     init_linear(weight, bias)
-    if bias is not None:
-        with torch.no_grad():
-            bias[len(alpha) :] += beta_bias
     nn.init.ones_(alpha)
+    N = len(alpha)
+    if offset is not None:
+        offset[:N] = 0
+        offset[N:] = beta_bias + torch.linspace(0, SPREAD, N, device="cpu").to(offset)
+    elif bias is not None:
+        bias[N:] += beta_bias
 
 
-def check_beta_bias(beta_bias: float, bias: bool) -> None:
+def check_options(alpha_surr: float, beta_bias: float, bias: bool, thresholds: str, start: str) -> None:
+    """Raise for an option of BMRU or BMRUCell that has a wrong value."""
+    check_alpha_surr(alpha_surr)
+    check_choice("thresholds", thresholds, get_args(Thresholds))
+    check_choice("start", start, get_args(Start))
     if not math.isfinite(beta_bias):
         raise ValueError(f"beta_bias must be finite, got {beta_bias!r}")
     if beta_bias != 0 and not bias:
         raise ValueError(f"beta_bias must be 0 for units without a bias, got {beta_bias!r}")
-
-
-def check_start(start: str) -> None:
-    if start not in get_args(Start):
-        raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {start!r}")
-
-
-def check_thresholds(thresholds: str) -> None:
-    if thresholds not in get_args(Thresholds):
-        raise ValueError(f"thresholds must be one of {', '.join(get_args(Thresholds))}, got {thresholds!r}")
 
 
 class BMRU(Recurrent):
@@ -149,7 +150,6 @@ class BMRU(Recurrent):
 
     parallel = True
     takes_position = True
-    start: Start = "zero"  # of layers that were pickled before the argument existed
 
     def __init__(
         self,
@@ -172,17 +172,14 @@ class BMRU(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
-        check_alpha_surr(alpha_surr)
-        check_beta_bias(beta_bias, bias)
-        check_start(start)
-        check_thresholds(thresholds)
+        check_options(alpha_surr, beta_bias, bias, thresholds, start)
         self.alpha_surr = alpha_surr
         self.beta_bias = beta_bias
         self.thresholds: Thresholds = thresholds
-        self.start = start
-        self.create_parameters(device, dtype)
+        self.start: Start = start
         for name in self.offset_names():
-            self.register_buffer(name, threshold_offsets(self.parameters_of(0)[2], bias, beta_bias, thresholds))
+            self.register_buffer(name, empty_offset(hidden_size, bias, thresholds, device, dtype))
+        self.create_parameters(device, dtype)
         cast(Any, self).register_load_state_dict_pre_hook(_add_offsets)
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
@@ -191,17 +188,21 @@ class BMRU(Recurrent):
 
     def init_layer(self, layer: int, reverse: bool) -> None:
         weight, bias, alpha = self.parameters_of(layer, reverse)
-        init_projection(weight, bias, alpha, self.beta_bias if self.thresholds == "paper" else 0.0)
+        init_projection(weight, bias, alpha, self.offset_of(layer, reverse), self.beta_bias)
 
     def offset_names(self) -> list[str]:
         """The names of the buffers, for each layer and direction."""
         ends = ["", "_reverse"] if self.bidirectional else [""]
         return [f"offset_l{layer}{end}" for layer in range(self.num_layers) for end in ends]
 
+    def offset_of(self, layer: int, reverse: bool = False) -> Tensor | None:
+        """What is added to the bias, ``[2N]``: zeros, then ``c``; None for nothing."""
+        return getattr(self, f"offset_l{layer}{'_reverse' if reverse else ''}")
+
     def projection_of(self, layer: int, reverse: bool = False) -> tuple[Tensor, Tensor | None, Tensor]:
         """``W [2N, D]``, the whole bias ``[2N]`` or None, and alpha."""
         weight, bias, alpha = self.parameters_of(layer, reverse)
-        offset = getattr(self, f"offset_l{layer}{'_reverse' if reverse else ''}", None)
+        offset = self.offset_of(layer, reverse)
         return weight, bias if offset is None else bias + offset, alpha
 
     def project(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
@@ -234,8 +235,7 @@ class BMRU(Recurrent):
             )
         for reverse, own in zip(self.directions, codes, strict=True):
             weight, bias, _ = self.parameters_of(0, reverse)
-            offset = getattr(self, f"offset_l0{'_reverse' if reverse else ''}")
-            if offset is not None:
+            if (offset := self.offset_of(0, reverse)) is not None:
                 offset.zero_()
             weight[: self.hidden_size, -P:] = 0
             weight[self.hidden_size :, :-P] = 0
@@ -249,7 +249,7 @@ class BMRU(Recurrent):
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.projection_of(layer, reverse)
-        reset = steps.reset_reverse if reverse else steps.reset
+        reset = steps.reset_of(reverse)
         options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
         options["time_major"] = not self.batch_first
         restart = reset is not None and self.start == "branch"
@@ -262,7 +262,7 @@ class BMRU(Recurrent):
                 proj = torch.where(steps.valid, proj, neutral)
             scan: Any = bmru_layer_on_branch if restart else bmru_layer
             h, h_last = scan(proj, alpha, h0, backend=self.backend, **options)
-        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
+        return h, steps.at_last_segment(h, h_last, reverse)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.projection_of(layer)
@@ -327,10 +327,7 @@ class BMRUCell(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(1, input_size=input_size, hidden_size=hidden_size)
-        check_alpha_surr(alpha_surr)
-        check_beta_bias(beta_bias, bias)
-        check_start(start)
-        check_thresholds(thresholds)
+        check_options(alpha_surr, beta_bias, bias, thresholds, start)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
@@ -341,12 +338,12 @@ class BMRUCell(nn.Module):
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size, device=device, dtype=dtype))
         self.bias_ih = nn.Parameter(torch.empty(2 * hidden_size, device=device, dtype=dtype)) if bias else None
         self.alpha = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
-        self.register_buffer("offset", threshold_offsets(self.alpha, bias, beta_bias, thresholds))
+        self.register_buffer("offset", empty_offset(hidden_size, bias, thresholds, device, dtype))
         cast(Any, self).register_load_state_dict_pre_hook(_add_offsets)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        init_projection(self.weight_ih, self.bias_ih, self.alpha, self.beta_bias if self.thresholds == "paper" else 0.0)
+        init_projection(self.weight_ih, self.bias_ih, self.alpha, self.offset, self.beta_bias)
 
     def offset_names(self) -> list[str]:
         return ["offset"]

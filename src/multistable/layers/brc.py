@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.dynamics.fields import brc, nbrc
+from multistable.layers.base import init_orthogonal
 from multistable.layers.clocked import ClockedRNN
 
 __all__ = ["BRC", "NBRC"]
@@ -22,7 +23,7 @@ class BRC(ClockedRNN):
     The gates read the previous state, so the timesteps cannot be computed in parallel: this is a loop. The BMRU is
     derived from this unit, which serves as its baseline.
 
-    Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
+    Arguments are those of :class:`torch.nn.GRU`, inputs and outputs those of :class:`~multistable.BMRU`.
 
     Attributes:
         weight_ih_l[k]: ``[3N, D]``: ``U_c`` over ``U_a`` over ``U_h``. bias_ih_l[k]: ``[3N]``.
@@ -67,7 +68,7 @@ class BRC(ClockedRNN):
         if bias_ih is not None:
             nn.init.zeros_(bias_ih)
         for weight in weight_hh.chunk(2):
-            (nn.init.orthogonal_ if self.field.coupled else nn.init.ones_)(weight)
+            (init_orthogonal if self.field.coupled else nn.init.ones_)(weight)
 
     def arguments(self, proj: Tensor, layer: int, reverse: bool = False) -> list[Tensor]:
         u_c, u_a, u_h = proj.chunk(3, dim=-1)
@@ -79,7 +80,7 @@ class BRC(ClockedRNN):
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         proj = self.project(x, layer)
-        h = self.field(h, *self.arguments(proj, layer)).to(proj.dtype)
+        h = self.field(h.to(proj.dtype), *self.arguments(proj, layer)).to(proj.dtype)
         return h, h
 
 

@@ -1,13 +1,10 @@
 """Units that count, with the interface of ``torch.nn.GRU``: :class:`Counter`."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from multistable.layers.base import Recurrent, init_linear
-from multistable.layers.sequences import Steps
-from multistable.ops import linear_layer
+from multistable.layers.sequences import Steps, scan_linear
 from multistable.ops.checks import check_alpha_surr
 from multistable.ops.numerics import wide
 from multistable.surrogate import heaviside, sign
@@ -80,7 +77,8 @@ class Counter(Recurrent):
 
     def moves(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
         """What each step adds, ``[..., N]``: -1, 0 or +1; NaN where the candidate or the threshold is NaN."""
-        cand, beta = self.project(x, layer, reverse).chunk(2, dim=-1)
+        weight: Tensor = self.parameters_of(layer, reverse)[0]  # the counts of the layer before may be wider than it
+        cand, beta = self.project(x.to(weight.dtype), layer, reverse).chunk(2, dim=-1)
         cand, beta = cand.to(wide(cand.dtype)), beta.to(wide(beta.dtype))
         return heaviside(cand.abs() - beta.abs(), self.alpha_surr) * sign(cand, self.alpha_surr)
 
@@ -90,12 +88,10 @@ class Counter(Recurrent):
         b = self.moves(x, layer, reverse)
         if steps.valid is not None:
             b = torch.where(steps.valid, b, 0.0)
-        reset = steps.reset_reverse if reverse else steps.reset
-        options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
         a = torch.ones(self.hidden_size, dtype=b.dtype, device=b.device)
-        h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **options)
-        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
+        return scan_linear(a, b, h0, steps, reverse, pairs=False, backend=self.backend)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        h = h + self.moves(x, layer)
+        moves = self.moves(x, layer)
+        h = h.to(moves.dtype) + moves
         return h, h

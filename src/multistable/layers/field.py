@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from multistable.dynamics.fields import Field
-from multistable.layers.base import Recurrent, init_linear
+from multistable.layers.base import Recurrent, init_linear, init_orthogonal
 from multistable.layers.sequences import Steps, scan_padded, scan_valid
 from multistable.ops import pieces
 from multistable.ops.border import Border
@@ -53,7 +53,7 @@ class FieldLayer(Recurrent):
         for constant, value in zip(constants, self.field.constants.values(), strict=True):
             nn.init.constant_(constant, value)
             if self.field.coupled:
-                nn.init.orthogonal_(constant)
+                init_orthogonal(constant)
 
     def arguments(self, proj: Tensor, layer: int, reverse: bool = False) -> list[Tensor]:
         """Drives ``[..., N]`` out of the projection, then the constants in their own dtype."""
@@ -86,7 +86,7 @@ class FieldLayer(Recurrent):
             h_last = self._last_of_all(cut, h, own, start, steps, reverse)
         else:
             h, h_last = cut.in_turn(partial(scan_valid, scan, steps=steps, reverse=reverse), b, start, reverse)
-        return h, steps.at_last_segment(h, h_last) if reverse and steps.reset is not None else h_last
+        return h, steps.at_last_segment(h, h_last, reverse)
 
     def _last_of_all(
         self, cut: pieces.Pieces, h: Tensor, own: Tensor, start: Tensor, steps: Steps, reverse: bool

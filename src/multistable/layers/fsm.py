@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers.base import Part, Recurrent, init_linear
+from multistable.layers.base import Recurrent, init_linear
 from multistable.layers.sequences import Steps, scan_padded
 from multistable.ops import map_path, map_states, pack_maps, pieces
-from multistable.ops.checks import check_alpha_surr, check_sizes
+from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
 from multistable.ops.maps import MOST_STATES
 from multistable.surrogate import largest
 
@@ -108,8 +108,8 @@ class FSM(Recurrent):
             raise ValueError(f"n_states must be at most {MOST_STATES}, got {n_states}")
         if hidden_size % value_size:
             raise ValueError(f"hidden_size must be a multiple of value_size = {value_size}, got {hidden_size}")
-        _check_choice("transitions", transitions, get_args(Transitions))
-        _check_choice("surrogate", surrogate, get_args(Surrogate))
+        check_choice("transitions", transitions, get_args(Transitions))
+        check_choice("surrogate", surrogate, get_args(Surrogate))
         check_alpha_surr(alpha_surr)
         self.n_states = n_states
         self.value_size = value_size
@@ -122,10 +122,6 @@ class FSM(Recurrent):
     def units(self) -> int:
         """N, the number of machines of one direction."""
         return self.hidden_size // self.value_size
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return (Part("fsm", self.hidden_size),)
 
     @property
     def state_size(self) -> int:
@@ -202,9 +198,8 @@ class FSM(Recurrent):
             h, h_last = scan_padded(scan, flat, h0, steps, reverse)
         else:  # padding keeps the state, for the pieces after it
             valid = None if steps.valid is None else (steps.valid if self.batch_first else steps.valid.transpose(0, 1))
-            reset = steps.reset_reverse if reverse else steps.reset
-            h, h_last = self._scan(flat, layer, reverse, h0, reset, reverse, valid)
-            h_last = steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
+            h, h_last = self._scan(flat, layer, reverse, h0, steps.reset_of(reverse), reverse, valid)
+            h_last = steps.at_last_segment(h, h_last, reverse)
         return h[..., : self.hidden_size], h_last
 
     def _scan(
@@ -274,8 +269,3 @@ def _previous(states: Tensor, s0: Tensor, reset: Tensor | None, reverse: bool) -
     else:
         before = torch.cat([s0[:, None], states], dim=1)[:, : states.shape[1]]
     return before if reset is None else before * ~reset[..., None]
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

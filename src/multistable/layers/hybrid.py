@@ -14,6 +14,15 @@ from multistable.layers.sequences import Steps
 __all__ = ["Hybrid"]
 
 
+def _check_sizes(input_size: int, hidden_size: int, lru_size: object, position_size: object) -> None:
+    if hidden_size < 3:
+        raise ValueError(f"hidden_size must be at least 3: one bistable and one complex unit, got {hidden_size}")
+    if lru_size is not None and (type(lru_size) is not int or lru_size % 2 or not 0 < lru_size < hidden_size):
+        raise ValueError(f"lru_size must be even and lie between 0 and hidden_size, got {lru_size!r}")
+    if type(position_size) is not int or not 0 <= position_size < input_size:
+        raise ValueError(f"position_size must lie between 0 and input_size - 1, got {position_size!r}")
+
+
 class Hybrid(Recurrent):
     r"""A BMRU and an LRU that read the same input, called like :class:`torch.nn.GRU`.
 
@@ -74,13 +83,8 @@ class Hybrid(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
-        if hidden_size < 3:
-            raise ValueError(f"hidden_size must be at least 3: one bistable and one complex unit, got {hidden_size}")
-        if lru_size is not None and (lru_size % 2 or not 0 < lru_size < hidden_size):
-            raise ValueError(f"lru_size must be even and lie between 0 and hidden_size, got {lru_size!r}")
+        _check_sizes(input_size, hidden_size, lru_size, position_size)
         self.lru_size = lru_size
-        if not 0 <= position_size < input_size:
-            raise ValueError(f"position_size must lie between 0 and input_size - 1, got {position_size!r}")
         self.position_size = position_size
         self.alpha_surr, self.beta_bias, self.thresholds, self.start = alpha_surr, beta_bias, thresholds, start
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
-from multistable.layers.sequences import Steps, scan_padded
+from multistable.layers.sequences import Steps, scan_linear, scan_padded
 from multistable.ops import linear_layer, numerics, pieces
 
 __all__ = ["LRU"]
@@ -161,14 +161,11 @@ class LRU(Recurrent):
         assert steps.valid is not None
         one = torch.cat([torch.ones_like(lam[: len(lam) // 2]), torch.zeros_like(lam[len(lam) // 2 :])])
         a, b = torch.where(steps.valid, lam, one), torch.where(steps.valid, self.project(x, layer, reverse), 0.0)
-        reset = steps.reset_reverse if reverse else steps.reset
-        options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
-        h, h_last = linear_layer(a, b, h0, pairs=True, reset=reset, reverse=reverse, **options)
-        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
+        return scan_linear(a, b, h0, steps, reverse, pairs=True, backend=self.backend)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         b = self.project(x, layer)
-        h = (numerics.multiply(self.eigenvalues(layer), h) + b).to(b.dtype)
+        h = (numerics.multiply(self.eigenvalues(layer), h.to(b.dtype)) + b).to(b.dtype)
         return h, h
 
 

@@ -1,13 +1,10 @@
 """The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not read the state."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from multistable.layers.base import Recurrent, init_linear
-from multistable.layers.sequences import Steps
-from multistable.ops import linear_layer
+from multistable.layers.sequences import Steps, scan_linear
 
 __all__ = ["MinGRU"]
 
@@ -27,7 +24,8 @@ class MinGRU(Recurrent):
     The authors' other variant passes candidates through a positive function :math:`g` so that the scan can run on
     logarithms. This scan does not need that, so candidates may be negative, as in the equations above.
 
-    Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``beta_bias``.
+    Arguments are those of :class:`torch.nn.GRU`, and ``backend`` as in :class:`~multistable.BMRU`. Inputs and outputs
+    are those of :class:`~multistable.BMRU`.
 
     Attributes:
         weight_ih_l[k]: ``[2N, D]``: ``W_z`` over ``W_h``. bias_ih_l[k]: ``[2N]``. Both start as in ``nn.Linear``.
@@ -77,12 +75,9 @@ class MinGRU(Recurrent):
         a, b = self.coefficients(x, layer, reverse)
         if steps.valid is not None:  # padding keeps the state: h = 1 * h + 0
             a, b = torch.where(steps.valid, a, 1.0), torch.where(steps.valid, b, 0.0)
-        reset = steps.reset_reverse if reverse else steps.reset
-        options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
-        h, h_last = linear_layer(a, b, h0, pairs=False, reset=reset, reverse=reverse, **options)
-        return h, steps.at_last_segment(h, h_last) if reverse and reset is not None else h_last
+        return scan_linear(a, b, h0, steps, reverse, pairs=False, backend=self.backend)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         a, b = self.coefficients(x, layer)
-        h = (a * h + b).to(b.dtype)
+        h = (a * h.to(b.dtype) + b).to(b.dtype)
         return h, h

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from multistable.ops import pieces
+from multistable.ops import linear_layer, pieces
 
 __all__ = [
     "Segment",
@@ -18,6 +18,7 @@ __all__ = [
     "check_input",
     "check_state",
     "lengths_of",
+    "scan_linear",
     "scan_padded",
     "scan_valid",
 ]
@@ -83,16 +84,22 @@ class Steps:
         valid = self.valid if self.batch_first or self.valid is None else self.valid.transpose(0, 1)
         return replace(self, batch_first=True, valid=valid)
 
+    def reset_of(self, reverse: bool) -> Tensor | None:
+        """The marks of one direction, ``[B, T]``, or None."""
+        return self.reset_reverse if reverse else self.reset
+
     def zero_padding(self, x: Tensor) -> Tensor:
         """``x`` with zeros at the steps that are not valid, as ``pad_packed_sequence`` leaves them."""
         return x if self.valid is None else torch.where(self.valid, x, torch.zeros_like(x))
 
-    def at_last_segment(self, h: Tensor, h_last: Tensor) -> Tensor:
-        """States at the first step of each sequence's last segment, ``[B, N]``; ``h`` has the layout of the input.
+    def at_last_segment(self, h: Tensor, h_last: Tensor, reverse: bool) -> Tensor:
+        """The state ``[B, N]`` after each sequence's last segment; ``h`` has the layout of the input.
 
-        There the reverse direction ends its last segment. ``h_last`` are those at the first step.
+        ``h_last`` is that after the last step of the scan. The reverse direction ends its last segment earlier, at that
+        segment's first step.
         """
-        assert self.reset is not None
+        if not reverse or self.reset is None:
+            return h_last
         h = h if self.batch_first else h.transpose(0, 1)  # [B, T, N]
         cut = pieces.current()
         if h.shape[1] == 0:
@@ -151,12 +158,24 @@ def at_steps(x: Tensor, index: Tensor, axis: int = 1) -> Tensor:
     return x.gather(axis, index[..., None].expand(*index.shape, x.shape[2]))
 
 
+def scan_linear(
+    a: Tensor, b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool, *, pairs: bool, backend: str
+) -> tuple[Tensor, Tensor]:
+    """States of ``h_t = a_t h_{t-1} + b_t``, shaped like ``b``, and the last one ``[B, N]``.
+
+    ``b`` has the layout of the input, ``a`` too or is ``[N]``. Padding must keep the state, ``h = 1 * h + 0``.
+    """
+    options: dict[str, Any] = {"pairs": pairs, "time_major": not steps.batch_first, "backend": backend}
+    h, h_last = linear_layer(a, b, h0, reset=steps.reset_of(reverse), reverse=reverse, **options)
+    return h, steps.at_last_segment(h, h_last, reverse)
+
+
 def scan_padded(
     scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
 ) -> tuple[Tensor, Tensor]:
     """States and last state ``[B, N]`` of ``scan(b, h0, reset=, reverse=)``, whose state padding would change."""
     h, h_last = scan_valid(scan, b, h0, steps, reverse)
-    return h, steps.at_last_segment(h, h_last) if reverse and steps.reset is not None else h_last
+    return h, steps.at_last_segment(h, h_last, reverse)
 
 
 def scan_valid(
@@ -167,7 +186,7 @@ def scan_valid(
     Forwards, the last state is taken where the sequence ends; backwards, the valid part is reversed first, so that
     padding comes last there too.
     """
-    padded, reset = steps.lengths is not None, steps.reset_reverse if reverse else steps.reset
+    padded, reset = steps.lengths is not None, steps.reset_of(reverse)
     turned = reverse and padded
     if turned:
         b = steps.reverse_valid(b)

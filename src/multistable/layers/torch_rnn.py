@@ -15,15 +15,16 @@ __all__ = ["GRU", "LSTM"]
 class GRU(Recurrent):
     """:class:`torch.nn.GRU` with ``reset``, ``lengths`` and :meth:`step`: a baseline called like the other layers.
 
-    Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
-    torch's fast kernels know neither padding nor segments, so with ``lengths`` or ``reset`` the segments are cut out
-    and run as one packed batch.
+    Arguments are those of :class:`torch.nn.GRU`, inputs and outputs those of :class:`~multistable.BMRU`. torch's fast
+    kernels know neither padding nor segments, so with ``lengths`` or ``reset`` the segments are cut out and run as one
+    packed batch.
 
     Attributes:
         rnn_l[k], rnn_l[k]_reverse: the ``nn.GRU`` of each layer and direction.
     """
 
     kind: ClassVar[type[nn.GRU] | type[nn.LSTM]] = nn.GRU
+    runs_pieces = False
 
     def __init__(
         self,
@@ -46,8 +47,6 @@ class GRU(Recurrent):
                 )
                 self.add_module(f"rnn_l{layer}{'_reverse' if reverse else ''}", rnn)
         self.reset_parameters()
-
-    runs_pieces = False
 
     def rnn(self, layer: int, reverse: bool = False) -> nn.RNNBase:
         """torch's module of one layer and direction."""

@@ -34,9 +34,7 @@ class Transducer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        size = (
-            units * n_states
-        )  # value vectors of n_states numbers, so that a linear read-out can tell all states apart
+        size = units * n_states  # value vectors of n_states numbers: a linear read-out can tell all states apart
         self.rnn = FSM(
             n_symbols, size, num_layers, batch_first=True, n_states=n_states, value_size=n_states,
             transitions=transitions, surrogate=surrogate, alpha_surr=alpha_surr, dtype=dtype,

@@ -3,16 +3,16 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from multistable.layers.bmru import Start, check_start
+from multistable.layers.bmru import Start
 from multistable.layers.registry import describe_names, find_layer
-from multistable.ops.checks import check_sizes
+from multistable.ops.checks import check_choice, check_sizes
 
 __all__ = ["LRUConfig", "ModelConfig", "PositionConfig"]
 
-POOLINGS = ("last", "mean", "none")
-INITIALS = ("unit", "torch")
+Pooling = Literal["last", "mean", "none"]
+Initial = Literal["unit", "torch"]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ModelConfig:
     d_state: int = 256
     """N, the units of a layer, per direction, as the paper counts them: an LRU has 2N numbers, a hybrid 3N / 2."""
     bidirectional: bool = False
-    pooling: Literal["last", "mean", "none"] = "last"
+    pooling: Pooling = "last"
     position: PositionConfig | None = None
     """The position encoding for the layers that take one; None for no encoding."""
     alpha_surr: float = 1.0
@@ -92,7 +92,7 @@ class ModelConfig:
     """Added to the initial bias of the BMRU's thresholds, except where positions set it."""
     start: Start = "zero"
     """The state of BMRU units before the first step of a sequence: zero, or on the upper branch, ``+alpha``."""
-    initial: Literal["unit", "torch"] = "unit"
+    initial: Initial = "unit"
     """Initialisation of the linear maps between the layers. ``"unit"`` draws weights of variance 1 / (number of
     inputs), which preserves the variance of the signal; ``"torch"`` is that of ``torch.nn.Linear``, a third of it."""
     lru: LRUConfig = LRUConfig()
@@ -109,11 +109,9 @@ class ModelConfig:
         for name in self.cells:
             find_layer(name)  # raises for an unknown name
         check_sizes(1, d_input=self.d_input, d_output=self.d_output, d_model=self.d_model, d_state=self.d_state)
-        if self.pooling not in POOLINGS:
-            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}")
-        check_start(self.start)
-        if self.initial not in INITIALS:
-            raise ValueError(f"initial must be one of {', '.join(INITIALS)}, got {self.initial!r}")
+        check_choice("pooling", self.pooling, get_args(Pooling))
+        check_choice("start", self.start, get_args(Start))
+        check_choice("initial", self.initial, get_args(Initial))
         if not isinstance(given["position"], PositionConfig | None):
             raise ValueError(f"position must be a PositionConfig or None, got {self.position!r}")
         if not isinstance(given["lru"], LRUConfig):

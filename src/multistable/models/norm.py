@@ -1,7 +1,6 @@
 """Batch norm over the valid steps of a batch, optionally over those of all processes, and layer norm."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -9,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.ops import pieces
+from multistable.ops.autograd import Function
 from multistable.ops.numerics import wide
 
 __all__ = ["BatchNorm", "LayerNorm"]
@@ -99,10 +99,8 @@ class BatchNorm(nn.Module):
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}, synchronized={self.synchronized}"
 
 
-class _SumOverProcesses(torch.autograd.Function):
+class _SumOverProcesses(Function):
     """The sum over processes. It reaches the loss of every process, so its gradient is summed over them too."""
-
-    apply: ClassVar[Callable[..., Tensor]]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

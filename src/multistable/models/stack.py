@@ -6,12 +6,13 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from multistable.layers.base import Part, Recurrent
+from multistable.layers.base import Recurrent
 from multistable.layers.registry import find_layer
 from multistable.layers.sequences import Steps
 from multistable.models.block import Block, ReadOut
 from multistable.models.build import build_linear, init_unit
 from multistable.models.norm import BatchNorm, LayerNorm
+from multistable.ops.checks import check_choice
 
 __all__ = ["Stack"]
 
@@ -47,8 +48,9 @@ class Stack(Recurrent):
         options: further arguments of the cells, such as ``beta_bias`` or ``r_max``; each cell gets those it has.
 
     Inputs and outputs are those of :class:`~multistable.BMRU`: **output** ``[..., directions * N]``, **h_n**
-    ``[num_layers * directions, B, N]`` (``2N`` for ``"lstm"``), the states of the cells. Unlike those of a GRU they are
-    not outputs: read the last output and not ``h_n[-1]``. The output of a bidirectional stack mixes both directions.
+    ``[num_layers * directions, B, N]`` (more than N for ``"lstm"`` and ``"fsm:K"``), the states of the cells. Unlike
+    those of a GRU they are not outputs: read the last output and not ``h_n[-1]``. The output of a bidirectional stack
+    mixes both directions.
 
     Attributes:
         encoder: ``nn.Linear``. blocks: one :class:`~multistable.models.block.Block` per layer. norm_out: the last norm.
@@ -81,8 +83,7 @@ class Stack(Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend=backend
         )
         names = _check_cells(cell, num_layers)
-        if norm not in get_args(Norm):
-            raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {norm!r}")
+        check_choice("norm", norm, get_args(Norm))
         self.cell = cell if isinstance(cell, str) else names
         self.norm: Norm = norm
         self.options = options
@@ -112,10 +113,6 @@ class Stack(Recurrent):
         cell = kind(**sizes, batch_first=True, bidirectional=self.bidirectional, **chosen | fixed)
         read_out = ReadOut(cell.parts, len(self.directions), H)
         return Block(_build_norm(self.norm, H), cell, read_out, build_linear(H, 2 * H, bias=self.bias), dropout)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return (Part("stack", self.hidden_size),)
 
     @property
     def state_size(self) -> int:

@@ -11,6 +11,7 @@ from multistable.ops.maps import MOST_STATES
 __all__ = [
     "check_alpha_surr",
     "check_bmru",
+    "check_choice",
     "check_latch",
     "check_linear",
     "check_map_adjoint",
@@ -137,6 +138,12 @@ def check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
         if reset.dtype != torch.bool:
             raise TypeError(f"reset must be boolean, got {reset.dtype}")
         _check_device("reset", reset, x)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_sizes(at_least: int, **sizes: object) -> None:
