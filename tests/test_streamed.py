@@ -113,6 +113,12 @@ def test_modules_that_need_all_pieces_are_refused(rnn):
         streamed(rnn, lambda _: torch.zeros(1, 1, 3), 1, lambda y, _: y.sum())
 
 
+def test_a_loss_of_several_numbers_is_refused():
+    x = torch.randn(5, 2, 3)
+    with pytest.raises(ValueError, match=r"loss must return one number, a tensor of shape \[\], got \[5, 2\]"):
+        streamed(BMRU(3, 4), lambda i: x, 2, lambda output, i: output.sum(-1))
+
+
 MEASURE = """
 import json, sys, torch
 from multistable import BMRU

@@ -81,6 +81,7 @@ def streamed(
         with torch.enable_grad(), _seeded(seed + i, leaves):
             output, after = module(piece(i), enters)
             value = loss(output, i)
+            _check_loss(value)
         reached = [value, *(_floats(after) if into else [])]
         found = _gradients(reached, [*leaves, *starts], [torch.ones_like(value), *into])
         for own, grad in zip(sums, found, strict=False):
@@ -159,6 +160,12 @@ def _seeded(seed: int, tensors: list[Tensor]) -> Generator[None]:
 
 def _floats(state: Any) -> list[Tensor]:
     return [x for x in pytree.tree_leaves(state) if isinstance(x, Tensor) and x.is_floating_point()]
+
+
+def _check_loss(value: object) -> None:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"loss must return one number, a tensor of shape [], got {got}")
 
 
 def _check(module: nn.Module) -> None:

@@ -241,3 +241,24 @@ def test_initial_state_gets_a_gradient():
         (grad,) = torch.autograd.grad(h[0, -1, 0], h0)
         gap = torch.sub(*roots(x[0, 0], beta[0, 0])).item()
         assert grad.item() == pytest.approx(gap / (1 + (math.pi * 0.3) ** 2), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"beta": torch.zeros(2, 3, 3)}, r"beta must have shape \[2, 3, 4\] \(that of x\), got \[2, 3, 3\]"),
+        ({"beta": torch.zeros(2, 3, 4).double()}, "beta must have x's dtype torch.float32, got torch.float64"),
+        ({"x": torch.zeros(2, 3, 4).int()}, "x must be floating point, got torch.int32"),
+        ({"x": torch.zeros(3, 4)}, r"x must have shape \[B, T, N\], got \[3, 4\]"),
+        ({"h0": torch.zeros(3, 4)}, r"h0 must have shape \[2, 4\]"),
+        ({"reset": torch.zeros(2, 3)}, "reset must be boolean, got torch.float32"),
+        ({"alpha_surr": -1.0}, "alpha_surr must not be negative, got -1"),
+        ({"max_gain": 0.0}, "max_gain must be positive, got 0"),
+        ({"backend": "fast"}, "backend must be 'auto' or one of"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_arguments_are_named(changes, message):
+    arguments = {"x": torch.zeros(2, 3, 4), "beta": torch.zeros(2, 3, 4)} | changes
+    with pytest.raises((TypeError, ValueError), match=message):
+        hysteresis_scan(**arguments)

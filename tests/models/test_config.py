@@ -77,6 +77,9 @@ def test_tuning_needs_the_length():
         ({"tuning": -1}, "tuning must not be negative, got -1"),
         ({"scale": 0.0}, r"scale must be positive, got 0\.0"),
         ({"T": 0, "longest": 17.0}, "T must be a positive integer, got 0"),
+        ({"dim": 0}, "dim must be an integer of at least 2, got 0"),
+        ({"dim": 4.0}, r"dim must be an integer of at least 2, got 4\.0"),
+        ({"dim": "4"}, "dim must be an integer of at least 2, got '4'"),
     ],
 )
 def test_bad_position_configs_raise(numbers, message):

@@ -20,6 +20,7 @@ from multistable.dynamics.implicit import implicit
 from multistable.ops import latch_scan, map_adjoint, map_credit, map_scan, pack_maps, pieces
 from multistable.ops.autograd import Function
 from multistable.ops.border import Border
+from multistable.ops.checks import check_gradient
 from multistable.ops.maps import MOST_STATES
 from multistable.ops.operators import each_example
 from multistable.surrogate import derivative
@@ -68,6 +69,7 @@ def branch_scan(
     """
     if not 1 <= max_branches <= MOST_STATES:
         raise ValueError(f"max_branches must lie between 1 and {MOST_STATES}, got {max_branches!r}")
+    check_gradient(alpha_surr, max_gain)
     cut, given = pieces.current(), broadcast(*args)
     border = Border(cut) if cut is not None and border is None else border
     B, T, N = given[0].shape

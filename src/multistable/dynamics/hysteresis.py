@@ -15,6 +15,7 @@ from multistable.dynamics.hysteresis_tiles import branches, gradients, start_bit
 from multistable.ops import pieces
 from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.border import Border
+from multistable.ops.checks import check_gradient, check_hysteresis
 from multistable.ops.operators import batched, each_example
 from multistable.surrogate import derivative, with_tangents
 
@@ -52,6 +53,8 @@ def hysteresis_scan(
     ``h0 >= 0``, receives ``1 / (1 + (alpha_surr pi h0)^2)``, and a state of zero has none.
     """
     check_backend(backend)
+    check_gradient(alpha_surr, max_gain)
+    check_hysteresis(x, beta, h0, reset)
     cut = pieces.current()
     if cut is not None:
         return scan_piece(x, beta, h0, reset, alpha_surr, max_gain, backend, border or Border(cut))

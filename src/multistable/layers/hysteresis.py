@@ -6,8 +6,8 @@ from torch import Tensor
 from multistable.dynamics.fields import simplified_brc
 from multistable.dynamics.hysteresis import check_backend, hysteresis_scan
 from multistable.layers.field import FieldLayer
-from multistable.layers.mru import check_gradient
 from multistable.ops.border import Border
+from multistable.ops.checks import check_gradient
 
 __all__ = ["HysteresisMRU"]
 

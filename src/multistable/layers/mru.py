@@ -1,7 +1,5 @@
 """The memory recurrent unit of any pointwise field: :class:`MRU`."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -9,7 +7,7 @@ from multistable.dynamics.branches import branch_scan
 from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.layers.field import FieldLayer
 from multistable.ops.border import Border
-from multistable.ops.checks import check_alpha_surr, check_sizes
+from multistable.ops.checks import check_gradient, check_sizes
 
 __all__ = ["MRU"]
 
@@ -108,10 +106,3 @@ class MRU(FieldLayer):
             n_grid=self.n_grid,
             border=border,
         )
-
-
-def check_gradient(alpha_surr: float | None, max_gain: object) -> None:
-    if alpha_surr is not None:
-        check_alpha_surr(alpha_surr)
-    if not isinstance(max_gain, int | float) or not 0 < max_gain <= math.inf:
-        raise ValueError(f"max_gain must be positive, got {max_gain!r}")

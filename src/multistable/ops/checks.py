@@ -12,6 +12,8 @@ __all__ = [
     "check_alpha_surr",
     "check_bmru",
     "check_choice",
+    "check_gradient",
+    "check_hysteresis",
     "check_latch",
     "check_linear",
     "check_map_adjoint",
@@ -33,18 +35,30 @@ def check_alpha_surr(alpha_surr: float) -> None:
         raise ValueError(f"alpha_surr must be finite, got {alpha_surr!r}")
 
 
+def check_gradient(alpha_surr: float | None, max_gain: object) -> None:
+    """Of a choice of branch, and of the value on it."""
+    if alpha_surr is not None:
+        check_alpha_surr(alpha_surr)
+    if not isinstance(max_gain, int | float) or not 0 < max_gain <= math.inf:
+        raise ValueError(f"max_gain must be positive, got {max_gain!r}")
+
+
 def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     check_tensors(cand=cand, beta=beta, alpha=alpha)
     _check_sequence("cand", cand)
-    _check_shape("beta", beta, cand.shape, "that of cand")
-    if beta.dtype != cand.dtype:
-        raise TypeError(f"beta must have cand's dtype {cand.dtype}, got {beta.dtype}")
-    _check_device("beta", beta, cand)
+    _check_beta(beta, "cand", cand)
     _check_shape("alpha", alpha, (cand.shape[2],), "[N], N as in cand")
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be floating point, got {alpha.dtype}")
     _check_device("alpha", alpha, cand)
     check_state(cand, h0, reset)
+
+
+def check_hysteresis(x: Tensor, beta: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+    check_tensors(x=x, beta=beta)
+    _check_sequence("x", x)
+    _check_beta(beta, "x", x)
+    check_state(x, h0, reset)
 
 
 def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
@@ -102,6 +116,14 @@ def check_tensors(**tensors: object) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
         if x.layout is not torch.strided:
             raise TypeError(f"{name} must be a dense tensor, got {x.layout}")
+
+
+def _check_beta(beta: Tensor, name: str, x: Tensor) -> None:
+    """Raise unless ``beta`` has shape, dtype and device of ``x``, which errors call ``name``."""
+    _check_shape("beta", beta, x.shape, f"that of {name}")
+    if beta.dtype != x.dtype:
+        raise TypeError(f"beta must have {name}'s dtype {x.dtype}, got {beta.dtype}")
+    _check_device("beta", beta, x)
 
 
 def _check_sequence(name: str, x: Tensor, complex_too: bool = False) -> None:
