@@ -123,6 +123,17 @@ def test_examples_run(document, tmp_path, monkeypatch, own_tasks):
             runpy.run_path(str(script))
 
 
+@pytest.mark.extra
+def test_first_hour_ends_with_a_trained_layer(tmp_path, monkeypatch, capsys):
+    """The recording and the program of the page: run as a reader would, they learn."""
+    monkeypatch.chdir(tmp_path)
+    for number, example in enumerate(python_examples((ROOT / "docs" / "site" / "first_hour.md").read_text())):
+        (tmp_path / f"{number}.py").write_text(example)
+        runpy.run_path(str(tmp_path / f"{number}.py"))
+    [share] = re.findall(r"right on the 5,000 steps after: (.*)%", capsys.readouterr().out)
+    assert float(share) > 95
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_point_to_existing_files(document):
     for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
