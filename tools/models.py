@@ -6,7 +6,7 @@ python tools/models.py FOLDER --push OWNER           upload each of them as OWNE
 A SOURCE is one of these:
 - the folder of a finished run, runs/<task>-<hash>, as `multistable train` and `multistable reproduce` leave it;
 - a stored result and the weights of its run: RESULT.json WEIGHTS.safetensors, two words;
-- a result of `multistable machines`, which holds its weights, or of `multistable rl`, whose agent is trained again;
+- a result of `multistable machines`, which holds its weights, or a T-maze of `multistable rl`, which is trained again;
 - a folder that `SequenceModel.save_pretrained` wrote;
 - a tutorial, docs/tutorials/NAME.py, which is run.
 

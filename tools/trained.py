@@ -61,7 +61,7 @@ def of_result(path: Path, words: Iterator[Path], check: int) -> Trained:
     values = read_json(path)
     if "training" in values and "weights" in values:
         return of_machine(path.stem, values)
-    if "cell" in values.get("run", {}):
+    if path.name.startswith("tmaze-"):
         return of_agent(values)
     record, weights = store.read(path), next(words, None)
     if weights is None or not weights.is_file():
@@ -141,7 +141,7 @@ def transducer(name: str, model: Transducer, target: Machine, origin: str) -> Tr
 
 
 def of_agent(values: dict[str, Any]) -> Trained:
-    """A result of `multistable rl`, which keeps no weights: train the agent again, and test it in corridors of up to
+    """A T-maze of `multistable rl`, which keeps no weights: train the agent again, and test it in corridors of up to
     10,000 steps."""
     from multistable_experiments.rl import horizons  # needs gymnasium
     from multistable_experiments.rl.corridors import walk
