@@ -71,12 +71,14 @@ The model of the tutorial `{path}`, which printed:
 {said}```
 """
 MACHINE = """\
-Learnt the machine `{machine}` in {updates} updates on sequences of at most {length} symbols. Tested on {sequences}
-sequences of {longest:,} symbols: {outcome}. Commit {commit}, {processor}.
+Learnt the machine `{machine}` of `multistable_experiments.tasks.state_tracking` in {updates} updates on sequences of at
+most {length} symbols. Tested on {sequences} sequences of {longest:,} symbols: {outcome}. Commit {commit}, {processor}.
 """
 PROOF = """
-Proven to answer like its target at every length (`multistable.machines.certify`: {verdict.reason};
-smallest margin {verdict.margin:.0f} times the rounding). The target is `Machine({target.table}, {target.output})`.
+Proven when this card was made: it answers like its target at every length (`multistable.machines.certify`:
+{verdict.reason}; the smallest margin is {verdict.margin:.0f} times the rounding).
+
+The target: `{target}`
 """
 NO_PROOF = """
 Not proven to be right: {verdict.reason}.

@@ -112,7 +112,7 @@ def of_tutorial(path: Path) -> Trained:
     model, name = names.get("model"), f"tutorial-{path.stem.replace('_', '-')}"
     origin = cards.TUTORIAL.format(path=f"docs/tutorials/{path.name}", said=said.getvalue())
     if isinstance(model, Transducer):
-        return transducer(name, model.eval(), names["target"], origin)
+        return transducer(name, model.eval(), names["target"], repr(names["target"]), origin)
     if not isinstance(model, SequenceModel):
         raise SystemExit(f"{path} has no model of a class that can be imported")
     text = origin + cards.PRETRAINED.format(name=name)
@@ -123,18 +123,20 @@ def of_machine(name: str, values: dict[str, Any]) -> Trained:
     """A result of `multistable machines`."""
     training = Training(**values["training"])
     origin = cards.of_machine(training.machine, training.length, values)
-    return transducer(f"machine-{name}", load_model(values), training.data.target, origin)
+    target = f'machine("{training.machine}")'  # both functions are in tasks.state_tracking
+    target = f"with_idle({target}, {training.idle_symbols})" if training.idle_symbols else target
+    return transducer(f"machine-{name}", load_model(values), training.data.target, target, origin)
 
 
-def transducer(name: str, model: Transducer, target: Machine, origin: str) -> Trained:
-    """A machine with its card, which has the proof made just now."""
+def transducer(name: str, model: Transducer, target: Machine, shown: str, origin: str) -> Trained:
+    """A machine with its card, which has the proof made just now, and shows the target as code."""
     verdict, rnn = certify(model, target), model.rnn
     arguments = {
         "n_symbols": rnn.input_size, "n_outputs": model.read_out.out_features, "units": rnn.units,
         "n_states": rnn.n_states, "num_layers": rnn.num_layers, "transitions": rnn.transitions,
         "surrogate": rnn.surrogate, "alpha_surr": rnn.alpha_surr,
     }  # fmt: skip
-    proof = (cards.PROOF if verdict.right else cards.NO_PROOF).format(verdict=verdict, target=target)
+    proof = (cards.PROOF if verdict.right else cards.NO_PROOF).format(verdict=verdict, target=shown)
     use = "logits, state = model(symbols)  # symbols [B, T], integers -> logits [B, T, C]"
     load = cards.loading(name, "multistable.machines", "Transducer", use)
     return Trained(name, model, cards.head(name, "fsm") + origin + proof + load + cards.METHOD, arguments)
