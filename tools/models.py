@@ -26,12 +26,12 @@ CARD = """\
 ---
 library_name: multistable
 license: mit
-tags: [multistable, rnn, recurrent, bistable, {cell}]
+tags: [multistable, rnn, recurrent, {tags}]
 ---
 
 # {name}
 
-A model of the Python package `multistable`: {blocks} block{s} of `{cell}`, width {width}, {units} units per layer,
+A model of the Python package `multistable`: {blocks} block{s} of `{cells}`, width {width}, {units} units per layer,
 {parameters:,} parameters. Trained on the task `{task}` for {epochs} epochs with seed {seed}.
 
 ```python
@@ -46,8 +46,8 @@ y, state = model(x)  # x [B, T, {d_input}] -> y [B, {d_output}]
 | validation | {valid:.5g} |
 | test | {test:.5g} |
 {tests}
-The weights are the best on validation data, of epoch {epoch}. One seed: other seeds differ. What the model was not
-tested on, nobody knows. The method is that of *Parallelizable memory recurrent units* (arXiv 2601.09495), and the
+The weights are the best on validation data, of epoch {epoch}. One seed: other seeds differ. How the model does on data
+of another kind was not measured. The method is that of *Parallelizable memory recurrent units* (arXiv 2601.09495), and the
 subject of patent applications that it names; the licence covers code and weights.
 
 All that decided the numbers:
@@ -66,7 +66,8 @@ def card(name: str, run: Run, result: dict[str, Any], repository: str, tests: st
     about = result["machine"]
     return CARD.format(
         name=name,
-        cell=model.cells[0],
+        cells="`, `".join(dict.fromkeys(model.cells)),
+        tags=", ".join(dict.fromkeys(model.cells)),
         blocks=len(model.cells),
         s="s" if len(model.cells) > 1 else "",
         width=model.d_model,

@@ -46,6 +46,14 @@ def test_models_load_and_their_cards_have_the_numbers(place, tmp_path):
     assert json.loads(card.split("```json\n")[1].split("```")[0]) == run.to_dict()
 
 
+def test_a_card_names_every_kind_of_layer(place):
+    tool, (run, _) = runpy.run_path(str(TOOL)), load_trained(place)
+    mixed = replace(run, model=replace(run.model, cells=("lru", "lru", "bmru")))
+    card = tool["card"]("mixed", mixed, json.loads((place / "result.json").read_text()), "OWNER/multistable-mixed")
+    assert "3 blocks of `lru`, `bmru`, width" in card
+    assert "recurrent, lru, bmru]" in card
+
+
 def test_a_saved_model_gets_a_card_and_anything_else_is_refused(place, tmp_path):
     prepare = runpy.run_path(str(TOOL))["prepare"]
     build_model(ModelConfig(("lru",), d_input=1, d_output=1, d_model=4, d_state=4)).save_pretrained(tmp_path / "mine")
