@@ -106,14 +106,14 @@ def test_metric(metrics: dict) -> float:
 def mean_and_range(values: list[float], error: bool) -> str:
     """
     >>> mean_and_range([0.001, 0.003], error=True), mean_and_range([98.04], error=False)
-    ('0.002 (0.001\\xa0to\\xa00.003)', '98.0\\xa0%')
+    ('0.002 (0.001 to\\xa00.003)', '98.0\\xa0%')
     """
     if not values:
         return "failed"
     mean, low, high = (
         f"{x:.2g}" if error else tied(f"{x:.1f} %") for x in (sum(values) / len(values), min(values), max(values))
     )
-    return mean if len(values) == 1 else f"{mean} {tied(f'({low} to {high})')}"
+    return mean if len(values) == 1 else f"{mean} ({low} {tied(f'to {high})')}"
 
 
 def commits_of(machine: dict) -> str:
