@@ -47,8 +47,8 @@ y, state = model(x)  # x [B, T, {d_input}] -> y [B, {d_output}]
 | test | {test:.5g} |
 {tests}
 The weights are the best on validation data, of epoch {epoch}. One seed: other seeds differ. How the model does on data
-of another kind was not measured. The method is that of *Parallelizable memory recurrent units* (arXiv 2601.09495), and the
-subject of patent applications that it names; the licence covers code and weights.
+of another kind was not measured. The method is that of *Parallelizable memory recurrent units* (arXiv 2601.09495), and
+the subject of patent applications that it names; the licence covers code and weights.
 
 All that decided the numbers:
 
