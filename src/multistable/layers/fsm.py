@@ -171,23 +171,29 @@ class FSM(Recurrent):
             return choice.byte()
         return self.table().to(scores.device)[choice].byte()
 
-    def choose(self, scores: Tensor, before: Tensor) -> Tensor:
-        """One-hot vectors ``[..., N, K]`` of the states after, with a surrogate gradient, from the states before."""
+    def choose(self, scores: Tensor, before: Tensor, after: Tensor | None = None) -> Tensor:
+        """One-hot vectors ``[..., N, K]`` of the states after, with a surrogate gradient, from the states before.
+
+        ``after`` are the states that the largest scores lead to, if they are known.
+        """
         alpha_surr = self.alpha_surr if self.surrogate == "margin" else None
         before, K = before.long(), self.n_states
         if self.transitions == "any":
             column = scores.gather(-2, before[..., None, None].expand(*before.shape, 1, K)).squeeze(-2)
-            return largest(column, alpha_surr)
+            return largest(column, alpha_surr, after)
         choice = largest(scores, alpha_surr)
-        after = self.table().T.to(scores.device)[before]  # [..., N, M]: where each choice leads
-        leads = after[..., None] == torch.arange(K, device=scores.device)
+        leads = self.table().T.to(scores.device)[before]  # [..., N, M]: where each choice leads
+        leads = leads[..., None] == torch.arange(K, device=scores.device)
         return (choice[..., None] * leads.to(choice.dtype)).sum(-2)
 
     def read(self, path: Tensor, layer: int, reverse: bool = False) -> Tensor:
         """The state ``[..., S]``, features first, of one-hot states ``[..., N, K]``. The sums have one term each."""
         value = self.parameters_of(layer, reverse)[2].to(path.dtype)
-        features = torch.einsum("...nk,nkv->...nv", path, value)
-        return torch.cat([features.flatten(-2), path.flatten(-2)], dim=-1)
+        if self.value_size == 1:
+            features = (path * value[..., 0]).sum(-1)  # einsum would multiply a matrix per unit
+        else:
+            features = torch.einsum("...nk,nkv->...nv", path, value).flatten(-2)
+        return torch.cat([features, path.flatten(-2)], dim=-1)
 
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
@@ -233,7 +239,7 @@ class FSM(Recurrent):
         words = pack_maps(maps, self.backend)
         states, entering = map_states(words, s0, K=K, **options)
         before = _previous(states, entering, reset, reverse)
-        chosen = self.choose(scores, before)
+        chosen = self.choose(scores, before, states)
         if valid is not None:
             chosen = torch.where(valid[..., None], chosen, F.one_hot(before.long(), K).to(chosen.dtype))
         h = self.read(map_path(chosen, words, start, **options), layer, direction)
