@@ -21,7 +21,7 @@ The method is that of *Parallelizable memory recurrent units* (arXiv 2601.09495)
 that it names; the licence covers code and weights.
 """
 RUN = """\
-A model of the Python package `multistable`: {blocks} block{s} of `{cell}`, width {width}, {units} units per layer,
+A model of the Python package `multistable`: {blocks} block{s} of `{cells}`, width {width}, {units} units per layer,
 {parameters:,} parameters. Trained on the task `{task}` for {epochs} epochs with seed {seed}.
 
 ```python
@@ -46,8 +46,8 @@ x, target = task.inputs(samples.stored[:8]), samples.target[:8]
 | validation | {valid:.5g} |
 | test | {test:.5g} |
 {again}{tests}
-The weights are the best on validation data, of epoch {epoch}. One seed: other seeds differ. What the model was not
-tested on, nobody knows.
+The weights are the best on validation data, of epoch {epoch}. One seed: other seeds differ. How the model does on data
+of another kind was not measured.
 {method}
 All that decided the numbers:
 
@@ -129,9 +129,10 @@ def show(value: Any) -> str:
 def of_run(name: str, run: Run, result: dict[str, Any], tests: Sequence[dict[str, Any]] = (), again: str = "") -> str:
     """The card of a finished run. ``again`` is a row of the table: what was measured when the card was made."""
     metric, best, model, about = run.task.metric, result["metrics"]["best"], run.model, result["machine"]
-    return head(name, model.cells[0]) + RUN.format(
+    cells = list(dict.fromkeys(model.cells))
+    return head(name, ", ".join(cells)) + RUN.format(
         name=name,
-        cell=model.cells[0],
+        cells="`, `".join(cells),
         blocks=len(model.cells),
         s="s" if len(model.cells) > 1 else "",
         width=model.d_model,

@@ -115,8 +115,8 @@ def of_tutorial(path: Path) -> Trained:
         return transducer(name, model.eval(), names["target"], repr(names["target"]), origin)
     if not isinstance(model, SequenceModel):
         raise SystemExit(f"{path} has no model of a class that can be imported")
-    text = origin + cards.PRETRAINED.format(name=name)
-    return Trained(name, model.eval(), cards.head(name, model.config.cells[0]) + text + cards.METHOD)
+    head = cards.head(name, ", ".join(dict.fromkeys(model.config.cells)))
+    return Trained(name, model.eval(), head + origin + cards.PRETRAINED.format(name=name) + cards.METHOD)
 
 
 def of_machine(name: str, values: dict[str, Any]) -> Trained:

@@ -16,6 +16,7 @@ from multistable_experiments.tasks import TASKS
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md"), reverse=True), *sorted((ROOT / "docs").glob("*.md"))]  # README first
+SITE = sorted((ROOT / "docs" / "site").glob("*.md"))  # their links are those of the built site
 
 
 def python_examples(text: str) -> list[str]:
@@ -71,7 +72,7 @@ def test_paths_in_readme_exist():
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *SITE], ids=lambda path: path.name)
 def test_commands_and_their_options_exist(document):
     for line in command_lines(document.read_text()):
         words = line.split()
@@ -109,7 +110,9 @@ def own_tasks():
 
 @pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\).*:FutureWarning")  # by torch.export
 @pytest.mark.parametrize(
-    "document", [path for path in DOCUMENTS[1:] if python_examples(path.read_text())], ids=lambda path: path.name
+    "document",
+    [path for path in [*DOCUMENTS[1:], *SITE] if python_examples(path.read_text())],
+    ids=lambda path: path.name,
 )
 def test_examples_run(document, tmp_path, monkeypatch, own_tasks):
     monkeypatch.chdir(tmp_path)

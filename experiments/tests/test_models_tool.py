@@ -148,6 +148,14 @@ def test_the_cards_of_the_repository_load_their_models(place, monkeypatch):
     assert all(torch.equal(x, again[name]) for name, x in names["model"].state_dict().items())
 
 
+def test_a_card_names_every_kind_of_layer(place):
+    cards, (run, _) = runpy.run_path(str(TOOL.with_name("model_cards.py"))), load_trained(place)
+    mixed = replace(run, model=replace(run.model, cells=("lru", "lru", "bmru")))
+    card = cards["of_run"]("mixed", mixed, json.loads((place / "result.json").read_text()))
+    assert "3 blocks of `lru`, `bmru`, width" in card
+    assert "recurrent, lru, bmru]" in card
+
+
 def test_a_saved_model_gets_a_card_and_anything_else_is_refused(place, tmp_path):
     prepare = runpy.run_path(str(TOOL))["prepare"]
     build_model(ModelConfig(("lru",), d_input=1, d_output=1, d_model=4, d_state=4)).save_pretrained(tmp_path / "mine")

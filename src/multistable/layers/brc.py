@@ -20,7 +20,7 @@ class BRC(ClockedRNN):
         \end{aligned}
 
     The gates read the previous state, so the timesteps cannot be computed in parallel: this is a loop. The BMRU is
-    derived from this unit, which serves as its baseline.
+    derived from a simplified form of this unit.
 
     Arguments, inputs and outputs are those of :class:`~multistable.BMRU`, without ``alpha_surr`` and ``backend``.
 
