@@ -137,6 +137,7 @@ def compare(model: FlipFlops, T: int) -> tuple[int, float, int, float]:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
     trained = train(seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     Path("flip_flops.c").write_text(to_c(trained))
     wrong, difference, size, seconds = compare(trained, 1_000_000)

@@ -5,7 +5,7 @@ to set states to zero, or cuts rollouts into short pieces and loses the gradient
 sequence. Its first state is carried over from the rollout before, `reset` marks the first step of each episode inside
 it, and every update recomputes all timesteps at once, with the gradient through all of them.
 
-    python examples/ppo_memory.py                          T-mazes with corridors of 1 to 20 steps, a BMRU: a minute
+    python examples/ppo_memory.py                          T-mazes with corridors of 1 to 20 steps, a BMRU: 10 seconds
     python examples/ppo_memory.py --cell gru               any name of multistable.layers.registry
     python examples/ppo_memory.py --env CartPole-v1        any environment of gymnasium with discrete actions
 
@@ -251,6 +251,7 @@ def train(settings: Settings, say: Any = print) -> tuple[Agent, list[float]]:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # tensors are small here: on two busy cores, two threads took 30 times as long
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for field in fields(Settings):
         parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)

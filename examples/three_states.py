@@ -62,5 +62,6 @@ def count_errors(model: Memory, steps: int) -> int:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
     trained = train()
     print(f"wrong answers in 3 sequences of 100,000 steps: {count_errors(trained, 100_000)}")

@@ -33,6 +33,15 @@ def markdown_table(header: str, rows: list[tuple]) -> str:
     return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
 
 
+def tied(text: str) -> str:
+    """The same words, which no browser breaks into two lines.
+
+    >>> tied("62.9 ms")
+    '62.9\\xa0ms'
+    """
+    return text.replace(" ", "\u00a0")
+
+
 # Results of training
 
 
@@ -97,14 +106,14 @@ def test_metric(metrics: dict) -> float:
 def mean_and_range(values: list[float], error: bool) -> str:
     """
     >>> mean_and_range([0.001, 0.003], error=True), mean_and_range([98.04], error=False)
-    ('0.002 (0.001 to 0.003)', '98.0 %')
+    ('0.002 (0.001 to\\xa00.003)', '98.0\\xa0%')
     """
     if not values:
         return "failed"
     mean, low, high = (
-        f"{x:.2g}" if error else f"{x:.1f} %" for x in (sum(values) / len(values), min(values), max(values))
+        f"{x:.2g}" if error else tied(f"{x:.1f} %") for x in (sum(values) / len(values), min(values), max(values))
     )
-    return mean if len(values) == 1 else f"{mean} ({low} to {high})"
+    return mean if len(values) == 1 else f"{mean} ({low} {tied(f'to {high})')}"
 
 
 def commits_of(machine: dict) -> str:
@@ -252,15 +261,15 @@ def is_headline(row: dict) -> bool:
 
 def benchmark_row(row: dict) -> tuple:
     unit = next(u for u in ("ms", "us", "KiB", "us/step") if u in row)
-    time = f"{number(row[unit])} {unit}"
+    time = tied(f"{number(row[unit])} {unit}")
     if unit == "us/step":  # a rate, without a baseline
         baseline, ratio = "", f"{row['ratio']:.1f} M timesteps/s"
     else:
-        baseline = f"{row['baseline']} {number(row[f'baseline_{unit}'])} {unit}"
-        ratio = f"{row['ratio']:.2f}" + {"cost": "", "gain": " x faster", "share": " of copy"}[row["kind"]]
-    goal = "" if row["goal"] is None else f"{'≤' if row['kind'] == 'cost' else '≥'} {row['goal']:.3g}"
+        baseline = f"{row['baseline']} {tied(number(row[f'baseline_{unit}']) + ' ' + unit)}"
+        ratio = tied(f"{row['ratio']:.2f}" + {"cost": "", "gain": " x faster", "share": " of copy"}[row["kind"]])
+    goal = "" if row["goal"] is None else tied(f"{'≤' if row['kind'] == 'cost' else '≥'} {row['goal']:.3g}")
     missed = "" if row["goal"] is None or row["reached"] else " (missed)"
-    return row["name"], " x ".join(map(str, row["shape"])), row["dtype"], time, baseline, ratio, goal + missed
+    return row["name"], tied(" x ".join(map(str, row["shape"]))), row["dtype"], time, baseline, ratio, goal + missed
 
 
 def number(x: float) -> str:
@@ -452,8 +461,8 @@ def popgym() -> str:
     begun = [task for task in HELD + OTHERS if any((task, cell) in scores for cell in AGENTS)]
     whole = [task for task in begun if all((task, cell) in scores for cell in AGENTS)]
     rows = [(task, *(spread(scores.get((task, cell), [])) for cell in AGENTS)) for task in begun]
-    groups = {"mean of {} tasks": whole, "mean of {} that ask to hold something": [t for t in whole if t in HELD]}
-    groups["mean of {} others"] = [task for task in whole if task in OTHERS]
+    groups = {"mean, all {}": whole, "mean, {} that ask to hold something": [t for t in whole if t in HELD]}
+    groups["mean, {} other"] = [task for task in whole if task in OTHERS]
     for name, tasks in groups.items():
         if tasks:
             means = [fmean(fmean(scores[task, cell]) for task in tasks) for cell in AGENTS]
@@ -550,12 +559,12 @@ def certified() -> str:
 def span(values: list[float]) -> str:
     """
     >>> span([3.4, 20, 7]), span([])
-    ('3 to 20', '')
+    ('3\\xa0to\\xa020', '')
     """
     if not values:
         return ""
     low, high = (f"{round(value):,}" for value in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else tied(f"{low} to {high}")
 
 
 def surrogates() -> str:

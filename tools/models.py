@@ -1,126 +1,71 @@
 """Make a folder of trained models that is ready to be pushed to the Hugging Face Hub, and push it.
 
-python tools/models.py FOLDER RUN [RUN ...]    FOLDER/<name>/{README.md, config.json, model.safetensors} for each run
-python tools/models.py FOLDER --push OWNER     upload every model of FOLDER as OWNER/multistable-<name>, with HF_TOKEN
+python tools/models.py FOLDER SOURCE [SOURCE ...]    FOLDER/<name>/{README.md, config.json, model.safetensors} for each
+python tools/models.py FOLDER --push OWNER           upload each of them as OWNER/multistable-<name>, with HF_TOKEN
 
-RUN is the folder of a finished run, runs/<task>-<hash>, as `multistable train` and `multistable reproduce` leave it.
-The weights are those that were best on validation data. The model card has the run's numbers; where the run has a
-result in experiments/results, also what it measured beyond the trained length. RUN may also be a folder that
-`SequenceModel.save_pretrained` wrote, as the tutorial on your own data does; its card says how to load it.
+A SOURCE is one of these:
+- the folder of a finished run, runs/<task>-<hash>, as `multistable train` and `multistable reproduce` leave it;
+- a stored result and the weights of its run: RESULT.json WEIGHTS.safetensors, two words;
+- a result of `multistable machines`, which holds its weights, or a T-maze of `multistable rl`, which is trained again;
+- a folder that `SequenceModel.save_pretrained` wrote;
+- a tutorial, docs/tutorials/NAME.py, which is run.
+
+Weights of runs are those that were best on validation data. The card has the run's numbers; where the run has a result
+in experiments/results, also what it measured beyond the trained length. With --check N, weights of runs are tested
+again on the first N samples of the test set. The card says what came out, and three standard errors away from the
+stored result is an error.
 """
 
 import argparse
 import json
+import shutil
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from multistable import SequenceModel
+from multistable.machines import Transducer
 from multistable.models import files
-from multistable_experiments.files import read_json
-from multistable_experiments.paper import store
-from multistable_experiments.training.results import FILE, load_trained
-from multistable_experiments.training.run import Run
+from multistable.models.atomic import write_atomically
+from multistable.models.tensors import load_tensors, save_tensors
 
-ROOT = Path(__file__).parents[1]
-CARD = """\
----
-library_name: multistable
-license: mit
-tags: [multistable, rnn, recurrent, bistable, {cell}]
----
+sys.path.insert(0, str(Path(__file__).parent))
+from trained import Trained, find
 
-# {name}
-
-A model of the Python package `multistable`: {blocks} block{s} of `{cell}`, width {width}, {units} units per layer,
-{parameters:,} parameters. Trained on the task `{task}` for {epochs} epochs with seed {seed}.
-
-```python
-from multistable import SequenceModel
-
-model = SequenceModel.from_pretrained("{repository}")
-y, state = model(x)  # x [B, T, {d_input}] -> y [B, {d_output}]
-```
-
-| set | {metric} |
-|---|---|
-| validation | {valid:.5g} |
-| test | {test:.5g} |
-{tests}
-The weights are the best on validation data, of epoch {epoch}. One seed: other seeds differ. What the model was not
-tested on, nobody knows. The method is that of *Parallelizable memory recurrent units* (arXiv 2601.09495), and the
-subject of patent applications that it names; the licence covers code and weights.
-
-All that decided the numbers:
-
-```json
-{run}
-```
-
-Trained with multistable {version} (commit {commit}) on {machine}.
-"""
+RESULTS = Path(__file__).parents[1] / "experiments" / "results"
 
 
-def card(name: str, run: Run, result: dict[str, Any], repository: str, tests: str = "") -> str:
-    """The model card of a finished run."""
-    metric, best, model = run.task.metric, result["metrics"]["best"], run.model
-    about = result["machine"]
-    return CARD.format(
-        name=name,
-        cell=model.cells[0],
-        blocks=len(model.cells),
-        s="s" if len(model.cells) > 1 else "",
-        width=model.d_model,
-        units=model.d_state,
-        parameters=result["parameters"],
-        task=run.task.name,
-        epochs=run.epochs,
-        seed=run.seed,
-        repository=repository,
-        d_input=model.d_input,
-        d_output=model.d_output,
-        metric=metric,
-        valid=best[f"valid_{metric}"],
-        test=best[f"test_{metric}"],
-        epoch=best["epoch"],
-        tests=tests,
-        run=json.dumps(run.to_dict(), indent=1),
-        version=about["multistable"],
-        commit=(about["commit"] or "unknown")[:12],
-        machine=about["gpu"] or about["processor"],
-    )
+def prepare(folder: Path, places: list[Path], check: int = 0) -> list[Path]:
+    """Write a folder for each model."""
+    return [write(folder / each.name, each) for each in find(places, RESULTS, check)]
 
 
-def measured(run: Run, records: list[store.Record]) -> tuple[str, str]:
-    """The name of the run's configuration and rows of its tests, if it is among the stored results."""
-    for record in records:
-        if record.run.id == run.id:
-            rows = [", ".join(f"{k} {v}" for k, v in test.items()) for test in record.tests]
-            lines = "".join(f"- {row}\n" for row in rows)
-            return (
-                f"{record.run.task.name}-{record.configuration}",
-                f"\nTests at other lengths:\n\n{lines}" if rows else "",
-            )
-    return f"{run.task.name}-{run.model.cells[0]}-{run.id[:6]}", ""
+def write(place: Path, each: Trained) -> Path:
+    if isinstance(each.model, SequenceModel):
+        files.save(each.model, place)
+    else:
+        place.mkdir(parents=True, exist_ok=True)
+        config = {"class": type(each.model).__name__, "arguments": each.arguments}
+        save_tensors(place / files.WEIGHTS, each.model.state_dict(), {"config": config})
+        write_atomically(place / files.CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    (place / "README.md").write_text(each.card, encoding="utf-8")
+    return place
 
 
-def prepare(folder: Path, places: list[Path], owner: str = "OWNER") -> list[Path]:
-    """Write a folder for each run, which must have finished."""
-    records = store.load(ROOT / "experiments" / "results")
-    made = []
-    for place in places:
-        if (place / files.CONFIG).exists():
-            name, model = place.name, files.load(place)
-            text = files.MODEL_CARD.format(repo_id=f"{owner}/multistable-{name}")
-        elif (place / FILE).exists():
-            run, model = load_trained(place)
-            name, tests = measured(run, records)
-            text = card(name, run, read_json(place / FILE), f"{owner}/multistable-{name}", tests)
-        else:
-            raise SystemExit(f"{place} must be a finished run, with {FILE}, or a saved model, with {files.CONFIG}")
-        files.save(model, folder / name)
-        (folder / name / "README.md").write_text(text, encoding="utf-8")
-        made.append(folder / name)
-    return made
+def load(place: Path) -> Any:
+    """A model of a folder that :func:`prepare` made; raises if a file is damaged."""
+    config = json.loads((place / files.CONFIG).read_text(encoding="utf-8"))
+    if "class" not in config:
+        return SequenceModel.from_pretrained(place)
+    if config["class"] == "Transducer":
+        model = Transducer(**config["arguments"])
+    else:
+        from multistable_experiments.rl.agent import Agent  # its room needs gymnasium
+
+        model = Agent(**config["arguments"])
+    model.load_state_dict(load_tensors(place / files.WEIGHTS)[0])
+    return model.eval()
 
 
 def push(folder: Path, owner: str) -> list[str]:
@@ -128,22 +73,25 @@ def push(folder: Path, owner: str) -> list[str]:
     from huggingface_hub import HfApi
 
     api, addresses = HfApi(library_name="multistable"), []
-    for place in sorted(path.parent for path in folder.glob("*/config.json")):
-        SequenceModel.from_pretrained(place)  # raises if a file is damaged
-        readme = place / "README.md"
-        readme.write_text(readme.read_text(encoding="utf-8").replace("OWNER/", f"{owner}/"), encoding="utf-8")
+    for place in sorted(path.parent for path in folder.glob(f"*/{files.CONFIG}")):
+        load(place)
         repository = api.create_repo(f"{owner}/multistable-{place.name}", exist_ok=True).repo_id
-        addresses.append(str(api.upload_folder(repo_id=repository, folder_path=place)))
+        with TemporaryDirectory() as copy:  # the folder may be a part of a repository, and stays as it is
+            shutil.copytree(place, copy, dirs_exist_ok=True)
+            readme = Path(copy, "README.md")
+            readme.write_text(readme.read_text(encoding="utf-8").replace("OWNER/", f"{owner}/"), encoding="utf-8")
+            addresses.append(str(api.upload_folder(repo_id=repository, folder_path=copy)))
     return addresses
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("sources", nargs="*", type=Path)
+    parser.add_argument("--check", type=int, default=0, metavar="N", help="test weights of runs on N samples again")
     parser.add_argument("--push", metavar="OWNER", help="upload the folder's models to this account")
-    given = parser.parse_args()
-    for path in prepare(given.folder, given.runs):
+    given = parser.parse_intermixed_args()  # sources may follow --check N
+    for path in prepare(given.folder, given.sources, given.check):
         print(path)
     for address in push(given.folder, given.push) if given.push else ():
         print(address)

@@ -40,6 +40,7 @@ maximum_signature_line_length = 90
 copybutton_exclude = ".linenos, .gp, .go"
 copybutton_prompt_text = ">>> "
 
+pygments_dark_style = "github-dark"  # furo's own underlines every imported name
 html_theme = "furo"
 html_title = "multistable"
 html_favicon = "_static/icon.svg"

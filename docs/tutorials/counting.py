@@ -70,4 +70,4 @@ symbols = torch.randint(3, (1, 100_000))
 print("wrong answers in 100,000 steps:", int((model(symbols)[0].argmax(-1) != target.run(symbols)).sum()))
 
 # %% [markdown]
-# A gated linear recurrence with gates in [0, 1] cannot do this at all: [theory](../theory.md) says why.
+# No unit of a gated linear recurrence with gates in [0, 1] can count like this: [theory](../theory.md) says why.

@@ -67,4 +67,4 @@ if shutil.which("cc"):
     assert size == 2
 
 # %% [markdown]
-# All ways out of Python, and what each layer supports: [Export](../export.md).
+# All ways to export, and what each layer supports: [Export](../export.md).

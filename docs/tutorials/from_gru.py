@@ -81,8 +81,8 @@ for T in (50, 500, 5_000):
 assert accuracy(models["BMRU"], 5_000) > 0.95
 
 # %% [markdown]
-# A GRU may learn to hold a bit, and may not. A BMRU cannot do otherwise: a unit that is not written to keeps its
-# state, to the last bit.
+# A GRU may learn to hold a bit, and may not. A unit of a BMRU that is not written to keeps its state, to the last
+# bit; what it has to learn is when to write.
 #
 # ## What the layer has besides
 #

@@ -22,7 +22,7 @@ random = np.random.default_rng(0)
 # ## The data
 #
 # Here, a made-up machine with two sensors. A fault shows as one spike of the first sensor, up or down, at some time;
-# the rest is noise and a slow drift. The label says which way the last spike went.
+# the rest is noise and a slow drift. The label says which way the spike went.
 
 
 # %%
@@ -78,7 +78,7 @@ def accuracy(model: SequenceModel) -> float:
 # %% [markdown]
 # ## Training
 #
-# Nothing special: Adam, cross entropy, a few epochs.
+# Nothing special: AdamW, cross entropy, a few epochs.
 
 # %%
 optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3)

@@ -2,7 +2,7 @@
 
     python examples/clients/keywords.py
 
-A recording has 200 frames of 8 frequency bands with noise. Three tones of 4 frames each, from one of two bands, begin
+A recording has 200 frames of 8 frequency bands with noise. Three tones of 4 frames each, from one of two bands, lie
 within the first 20 frames; then other tones of the remaining bands follow as a distraction. The answer is due at the
 end. The score is the accuracy: larger is better.
 """

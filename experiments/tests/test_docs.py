@@ -16,6 +16,7 @@ from multistable_experiments.tasks import TASKS
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md"), reverse=True), *sorted((ROOT / "docs").glob("*.md"))]  # README first
+SITE = sorted((ROOT / "docs" / "site").glob("*.md"))  # their links are those of the built site
 
 
 def python_examples(text: str) -> list[str]:
@@ -71,7 +72,7 @@ def test_paths_in_readme_exist():
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *SITE], ids=lambda path: path.name)
 def test_commands_and_their_options_exist(document):
     for line in command_lines(document.read_text()):
         words = line.split()
@@ -109,7 +110,9 @@ def own_tasks():
 
 @pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\).*:FutureWarning")  # by torch.export
 @pytest.mark.parametrize(
-    "document", [path for path in DOCUMENTS[1:] if python_examples(path.read_text())], ids=lambda path: path.name
+    "document",
+    [path for path in [*DOCUMENTS[1:], *SITE] if python_examples(path.read_text())],
+    ids=lambda path: path.name,
 )
 def test_examples_run(document, tmp_path, monkeypatch, own_tasks):
     monkeypatch.chdir(tmp_path)
@@ -121,6 +124,17 @@ def test_examples_run(document, tmp_path, monkeypatch, own_tasks):
             script = tmp_path / f"example{number}.py"
             script.write_text(example)
             runpy.run_path(str(script))
+
+
+@pytest.mark.extra
+def test_first_hour_ends_with_a_trained_layer(tmp_path, monkeypatch, capsys):
+    """The recording and the program of the page: run as a reader would, they learn."""
+    monkeypatch.chdir(tmp_path)
+    for number, example in enumerate(python_examples((ROOT / "docs" / "site" / "first_hour.md").read_text())):
+        (tmp_path / f"{number}.py").write_text(example)
+        runpy.run_path(str(tmp_path / f"{number}.py"))
+    [share] = re.findall(r"right on the 5,000 steps after: (.*)%", capsys.readouterr().out)
+    assert float(share) > 95
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

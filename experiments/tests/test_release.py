@@ -3,7 +3,9 @@
 import re
 import runpy
 import tomllib
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,17 @@ def test_the_newest_release_is_named_everywhere():
     for path in ("pyproject.toml", "experiments/pyproject.toml"):
         options = tomllib.loads((ROOT / path).read_text())["tool"]["hatch"]["version"]["raw-options"]
         assert options["fallback_version"] == f"{newest}.dev0"
+
+
+def test_modules_that_the_changelog_sends_to_exist():
+    """The right column of the table "before, now"."""
+    table = (ROOT / "CHANGELOG.md").read_text().split("| before | now |\n|---|---|\n")[1].split("\n\n")[0]
+    modules = {name for row in table.splitlines() for name in re.findall(r"multistable[\w.]*\w", row.split(" | ")[1])}
+    assert len(modules) > 10
+    for name in modules - {"multistable"}:
+        module, _, attribute = name.rpartition(".")
+        if find_spec(name) is None:
+            assert hasattr(import_module(module), attribute), name
 
 
 def test_only_pythons_that_run_are_tried(monkeypatch, tmp_path):

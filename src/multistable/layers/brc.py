@@ -21,7 +21,7 @@ class BRC(ClockedRNN):
         \end{aligned}
 
     The gates read the previous state, so the timesteps cannot be computed in parallel: this is a loop. The BMRU is
-    derived from this unit, which serves as its baseline.
+    derived from a simplified form of this unit.
 
     Arguments are those of :class:`torch.nn.GRU`, inputs and outputs those of :class:`~multistable.BMRU`.
 

@@ -21,8 +21,8 @@ bidirectional             d_state units *per direction*, as in ``nn.GRU``; the f
 batch norm                Over batch and time, valid steps only, momentum 0.1 and eps 1e-5 as in ``nn.BatchNorm1d``.
 position encoding         Sinusoids with wavelengths geometric from 2.5 steps to 2T, times 4, concatenated to the
                           normalised input of layers that take positions (BMRU, the BMRU half of a hybrid). It must tell
-                          single timesteps apart: this makes ten points of accuracy on permuted MNIST. Concatenated, not
-                          added, so that norm(x) keeps its scale. The count restarts at a reset.
+                          single timesteps apart. Concatenated, not added, so that norm(x) keeps its scale. The count
+                          restarts at a reset.
 fully connected layers    ``fc2(gelu(fc1(x)))`` with H hidden units, the activation of the S4 family. Without a
                           nonlinearity the two layers would be one.
 pooling                   Of their outputs. ``last`` computes the last block's read-out and the two layers at the last

@@ -22,7 +22,7 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
     """The policy of ``sb3_contrib.RecurrentPPO`` with any layer in the place of ``nn.LSTM``.
 
     A rollout is recomputed in one call, in which the state starts anew before the first step of each episode
-    (``reset``), where sb3-contrib loops over time.
+    (``reset``), where sb3-contrib loops over time if an episode starts within the sequence.
 
     Args:
         rnn: what is called in the place of ``nn.LSTM``: a layer's class, or for the blocks

@@ -55,7 +55,7 @@ def machines(
 ) -> None:
     """Train machines on short sequences, and prove that they are right at every length.
 
-    One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute.
+    One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute to six minutes.
     """
     folder = out or default_folder("results") / "machines"
     if study:
