@@ -169,3 +169,11 @@ def test_dynamic_quantisation_leaves_the_recurrent_layers_alone():
     assert nn.Linear not in kinds
     assert kinds.count(BMRU) == kinds.count(LRU) == 2
     torch.testing.assert_close(small(x)[0], rnn(x)[0], rtol=0, atol=0.5)
+
+
+@pytest.mark.parametrize("cell", NAMES)
+def test_half_precision_weights(cell):
+    rnn, x = Stack(cell, 3, 8, num_layers=2, dtype=torch.bfloat16), torch.randn(5, 2, 3, dtype=torch.bfloat16)
+    output, h_n = rnn(x)
+    assert output.dtype == rnn.step(x[0], h_n)[0].dtype == torch.bfloat16
+    output.float().sum().backward()

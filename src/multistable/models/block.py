@@ -44,6 +44,8 @@ class ReadOut(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         weights = [getattr(self, part.name) for part in self.parts]
+        if features.itemsize > weights[0].itemsize:  # a Counter in half precision counts in float32
+            features = features.to(weights[0].dtype)
         if len(weights) == 1:
             return F.linear(features, weights[0])
         # Features are ordered by direction, then by part.
