@@ -9,6 +9,7 @@ from torch import Tensor
 from cut_pieces import RESET, B, D, T, part, total
 from multistable import BMRU, LRU, Counter, HysteresisMRU, MinGRU, dynamics, ops
 from multistable.distributed import sequence_parallel
+from multistable.ops.layer_scans import bmru_layer
 from tolerances import RELATIVE, assert_close, assert_same_bits
 
 
@@ -28,7 +29,7 @@ def scans(reset: Tensor | None, dtype: torch.dtype) -> dict[str, tuple[Callable,
     maps = torch.randint(0, 5, (B, T, 7, 5), generator=generator, dtype=torch.uint8)
     maps[:, :, 0], maps[:, :, 1, :] = torch.arange(5, dtype=torch.uint8), 3
     s0 = torch.randint(0, 5, (B, 7), generator=generator, dtype=torch.uint8)
-    layer = partial(ops.bmru_layer, alpha=alpha, h0=h0, alpha_surr=1.0, reverse=True, time_major=False, backend="auto")
+    layer = partial(bmru_layer, alpha=alpha, h0=h0, alpha_surr=1.0, reverse=True, time_major=False, backend="auto")
     back = (
         lambda proj, reset: layer(proj, reset=reset)[0],
         {"proj": torch.cat([cand, beta], dim=-1), "reset": reset},

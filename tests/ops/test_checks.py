@@ -9,7 +9,8 @@ import torch
 from backends import BACKENDS
 from multistable import BMRU, MRU, BMRUCell, Hybrid, HysteresisMRU
 from multistable.dynamics import simplified_brc
-from multistable.ops import bmru_layer, bmru_scan, latch_scan, linear_layer, linear_scan
+from multistable.ops import bmru_scan, latch_scan, linear_scan
+from multistable.ops.layer_scans import bmru_layer, linear_layer
 from nasty import bmru_inputs, latch_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)

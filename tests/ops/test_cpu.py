@@ -7,7 +7,8 @@ import torch
 
 from backends import DTYPES
 from gradients import gradients as gradients_of
-from multistable.ops import bmru_layer, bmru_scan, cpu
+from multistable.ops import bmru_scan, cpu
+from multistable.ops.layer_scans import bmru_layer
 from nasty import VALUES, bmru_inputs, latch_inputs
 from tolerances import assert_close, assert_same_bits
 

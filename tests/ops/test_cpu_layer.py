@@ -10,7 +10,8 @@ from torch._subclasses import FakeTensorMode
 from torch.export import Dim
 
 from multistable import BMRU
-from multistable.ops import bmru_layer, cpu_layer, memory
+from multistable.ops import cpu_layer, memory
+from multistable.ops.layer_scans import bmru_layer
 from tolerances import assert_close, assert_same_bits
 
 SHAPES = [(3, 40), (2, 1)]

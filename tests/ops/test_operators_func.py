@@ -9,7 +9,8 @@ from backends import BACKENDS, FAST
 from gradients import gradients, weights_like
 from multistable import BMRU, LRU, MRU, BMRUCell, HysteresisMRU, MinGRU, surrogate
 from multistable.dynamics import brc, simplified_brc
-from multistable.ops import bmru_layer, bmru_scan, bmru_step, latch_scan, linear_scan
+from multistable.ops import bmru_scan, bmru_step, latch_scan, linear_scan
+from multistable.ops.layer_scans import bmru_layer
 from nasty import bmru_inputs, latch_inputs
 from tolerances import assert_close, assert_same_bits
 

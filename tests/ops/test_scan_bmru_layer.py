@@ -10,7 +10,8 @@ import torch
 
 from backends import BACKENDS, DTYPES, FAST
 from gradients import gradients, weights_like
-from multistable.ops import bmru_layer, bmru_scan
+from multistable.ops import bmru_scan
+from multistable.ops.layer_scans import bmru_layer
 from nasty import SHAPES, VALUES, bmru_inputs, shape_ids
 from oracles import bmru_formulas
 from tolerances import assert_close, assert_same_bits

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from backends import BACKENDS, FAST, HALVES
 from gradients import gradients
-from multistable.ops import linear_layer, linear_scan
+from multistable.ops import linear_scan
+from multistable.ops.layer_scans import linear_layer
 from nasty import LAYOUTS, SHAPES, shape_ids
 from oracles import linear_formula
 from tolerances import assert_close

@@ -8,7 +8,8 @@ import torch
 
 from backends import BACKENDS, DTYPES
 from gradients import gradients
-from multistable.ops import bmru_layer, bmru_scan, latch_scan
+from multistable.ops import bmru_scan, latch_scan
+from multistable.ops.layer_scans import bmru_layer
 from nasty import bmru_inputs
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)

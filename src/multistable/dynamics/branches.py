@@ -17,10 +17,11 @@ from torch import Tensor
 from multistable.dynamics.equilibria import equilibria, search_ends
 from multistable.dynamics.fields import Field, broadcast
 from multistable.dynamics.implicit import implicit
-from multistable.ops import latch_scan, map_adjoint, map_credit, map_scan, pack_maps, pieces
+from multistable.ops import latch_scan, map_adjoint, map_scan, pieces
 from multistable.ops.autograd import Function
 from multistable.ops.border import Border
 from multistable.ops.checks import check_gradient
+from multistable.ops.layer_scans import map_credit, pack_maps
 from multistable.ops.maps import MOST_STATES
 from multistable.ops.operators import each_example
 from multistable.surrogate import derivative

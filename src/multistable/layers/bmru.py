@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from multistable.layers.base import Recurrent, changed_arguments, init_linear
 from multistable.layers.sequences import Steps, check_input, check_state
-from multistable.ops import bmru_layer, bmru_step
+from multistable.ops import bmru_step
 from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
 from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
+from multistable.ops.layer_scans import bmru_layer
 from multistable.ops.restart import bmru_layer_on_branch
 
 __all__ = ["BMRU", "BMRUCell", "Start", "Thresholds"]

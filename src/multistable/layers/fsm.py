@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from multistable.layers.base import Recurrent, init_linear
 from multistable.layers.sequences import Steps, scan_padded
-from multistable.ops import map_path, map_states, pack_maps, pieces
+from multistable.ops import pieces
 from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
+from multistable.ops.layer_scans import map_path, map_states, pack_maps
 from multistable.ops.maps import MOST_STATES
 from multistable.surrogate import largest
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
 from multistable.layers.sequences import Steps, scan_linear, scan_padded
-from multistable.ops import linear_layer, numerics, pieces
+from multistable.ops import numerics, pieces
+from multistable.ops.layer_scans import linear_layer
 
 __all__ = ["LRU"]
 

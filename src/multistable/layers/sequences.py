@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from multistable.ops import linear_layer, pieces
+from multistable.ops import pieces
+from multistable.ops.layer_scans import linear_layer
 
 __all__ = [
     "Segment",

@@ -6,11 +6,9 @@ Each scan is defined by a loop (``reference.py``) and computed by the fastest ba
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from multistable.ops import pieces, reference
-from multistable.ops.autograd import Function
 from multistable.ops.checks import (
     check_alpha_surr,
     check_bmru,
@@ -18,16 +16,14 @@ from multistable.ops.checks import (
     check_linear,
     check_map_adjoint,
     check_maps,
-    check_state,
     check_tensors,
 )
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
+from multistable.ops.layer_scans import map_credit, map_states, pack_maps
 from multistable.ops.map_operators import in_range
-from multistable.ops.maps import unpack
 from multistable.ops.memory import release_memory
 from multistable.ops.numerics import from_pairs, to_pairs
-from multistable.ops.operators import batch_first, call, last_state
-from multistable.ops.portable import flip
+from multistable.ops.operators import call
 from multistable.ops.reference import bmru_step
 
 __all__ = [
@@ -181,133 +177,6 @@ def map_adjoint(
         return reference.map_adjoint(maps, grad, reset=reset, reverse=reverse)
     options: dict[str, Any] = {"reset": reset, "reverse": reverse, "backend": backend}
     return map_credit(pack_maps(maps, backend), grad, pieces.current(), **options)
-
-
-def pack_maps(maps: Tensor, backend: str) -> Tensor:
-    """Maps ``[B, T, N, K]`` as words ``[B, T, N]``, see :mod:`multistable.ops.maps`."""
-    return call("map_pack", maps, "portable" if backend == "reference" else backend)[0]
-
-
-def map_states(
-    words: Tensor, s0: Tensor | None, *, K: int, reset: Tensor | None, reverse: bool, backend: str
-) -> tuple[Tensor, Tensor]:
-    """:func:`map_scan` for a layer, from packed maps ``[B, T, N]``, and the state ``[B, N]`` before the first step.
-
-    The latter is ``s0``, or what enters from the piece before if the sequence is cut.
-    """
-    cut = pieces.current()
-    if cut is not None:
-        return cut.map_states(words, s0, reset, K, reverse, backend)
-    if backend != "reference":
-        states = call("map_scan", words, s0, reset, K, reverse, backend)[0]
-    else:
-        states = reference.map_scan(unpack(words, K).byte(), s0, reset=reset, reverse=reverse)
-    return states, words.new_zeros(words.shape[0], words.shape[2], dtype=torch.uint8) if s0 is None else s0
-
-
-def map_credit(
-    words: Tensor, grad: Tensor, cut: pieces.Pieces | None, *, reset: Tensor | None, reverse: bool, backend: str
-) -> tuple[Tensor, Tensor]:
-    """:func:`map_adjoint` for a layer, from packed maps ``[B, T, N]``, of the sequence of which ``cut`` has pieces."""
-    if cut is not None:
-        return cut.scan("map_adjoint", words, grad, reset, reverse, backend)
-    if backend != "reference":
-        return call("map_adjoint", words, grad, reset, reverse, backend)
-    return reference.map_adjoint(unpack(words, grad.shape[3]).byte(), grad, reset=reset, reverse=reverse)
-
-
-def map_path(
-    chosen: Tensor, words: Tensor, start: Tensor | None, *, reset: Tensor | None, reverse: bool, backend: str
-) -> Tensor:
-    """The path of a machine as one-hot states ``[B, T, N, K]``, differentiable.
-
-    ``chosen [B, T, N, K]`` is that path already: the one-hot vector of what each step chose on the realised column of
-    its map. In the value nothing changes; in the gradient, what a read-out sends to ``s_t`` goes to ``chosen_t`` and
-    back through the maps of all earlier steps, to their choices and to ``start [B, N, K]``: :func:`map_adjoint`.
-    """
-    return _Path.apply(chosen, words, start, reset, reverse, backend)
-
-
-class _Path(Function):
-    """See :func:`map_path`."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        chosen: Tensor, words: Tensor, start: Tensor | None, reset: Tensor | None, reverse: bool, backend: str
-    ) -> Tensor:
-        return chosen.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, words, _, reset, ctx.reverse, ctx.backend = inputs
-        ctx.save_for_backward(words, reset)
-        ctx.cut = pieces.current()  # the backward may run outside of the context
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        words, reset = ctx.saved_tensors
-        lam, start = map_credit(words, grads[0], ctx.cut, reset=reset, reverse=ctx.reverse, backend=ctx.backend)
-        return lam, None, start if ctx.needs_input_grad[2] else None, None, None, None
-
-
-def bmru_layer(
-    proj: Tensor,
-    alpha: Tensor,
-    h0: Tensor | None,
-    *,
-    alpha_surr: float,
-    reset: Tensor | None,
-    reverse: bool,
-    time_major: bool,
-    backend: str,
-) -> tuple[Tensor, Tensor]:
-    """:func:`bmru_scan` for a layer: candidates and thresholds in one projection; the last state comes separately.
-
-    ``proj [B, T, 2N]`` (``[T, B, 2N]`` if ``time_major``) -> ``h [B, T, N]`` (``[T, B, N]``), ``h_last [B, N]``. With
-    ``reverse`` the scan runs from the last step to the first; ``reset [B, T]`` then marks the states before a step in
-    that order.
-    """
-    steps: Tensor = batch_first(proj, time_major)
-    check_state(steps[..., : proj.shape[2] // 2], h0, reset)
-    if backend != "reference":
-        return call("bmru_layer", proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend)
-    cand, beta = flip(steps, reverse).chunk(2, dim=-1)
-    h = reference.bmru_scan(cand, beta, alpha, h0, alpha_surr=alpha_surr, reset=flip(reset, reverse))
-    return batch_first(flip(h, reverse), time_major), last_state(h, h0, reverse=False)
-
-
-def linear_layer(
-    a: Tensor,
-    b: Tensor,
-    h0: Tensor | None,
-    *,
-    pairs: bool,
-    reset: Tensor | None,
-    reverse: bool,
-    time_major: bool,
-    backend: str,
-) -> tuple[Tensor, Tensor]:
-    """:func:`linear_scan` for a layer: any layout and direction, complex numbers as pairs; the last state comes
-    separately.
-
-    ``b [B, T, N]`` (``[T, B, N]`` if ``time_major``), ``a`` alike or ``[N]`` -> ``h`` shaped like b, ``h_last [B, N]``.
-    With ``pairs`` the last axis of every tensor holds real parts, then imaginary ones. With ``reverse`` the scan runs
-    from the last step to the first; ``reset [B, T]`` then marks the states before a step in that order.
-    """
-    a, b = (a if a.ndim == 1 else batch_first(a, time_major)), batch_first(b, time_major)
-    check_state(b, h0, reset)
-    if backend != "reference":
-        h, h_last = call("linear_scan", a, b, h0, reset, pairs, reverse, backend)
-    else:
-        rates, inputs, start = flip(a, reverse), flip(b, reverse), h0
-        if pairs:
-            rates, inputs, start = from_pairs(rates), from_pairs(inputs), None if h0 is None else from_pairs(h0)
-        h = reference.linear_scan(rates, inputs, start, reset=flip(reset, reverse))
-        h = to_pairs(h).to(b.dtype) if pairs else h
-        h, h_last = flip(h, reverse), last_state(h, h0, reverse=False)
-    return batch_first(h, time_major), h_last
 
 
 def explain(x: Tensor, backend: str = "auto") -> Choice:

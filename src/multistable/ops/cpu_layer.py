@@ -56,7 +56,7 @@ def project_and_scan(
     """``x [B, T, D]`` (``[T, B, D]`` if ``time_major``) -> ``h [B, T, N]`` (``[T, B, N]``), ``h_last [B, N]``.
 
     ``weight [2N, D]``, ``bias [2N]``; ``valid``, in the layout of x with a last axis of 1, is False where a step
-    must not write; the rest as in :func:`multistable.ops.bmru_layer`.
+    must not write; the rest as in :func:`multistable.ops.layer_scans.bmru_layer`.
     """
     h0 = None if h0 is None else h0.to(x.dtype)
     inputs = x, weight, bias, alpha.to(x.dtype), h0

@@ -30,7 +30,7 @@ def bmru_layer_on_branch(
     time_major: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`multistable.ops.bmru_layer`, but the state before a step that ``reset`` marks is ``+alpha``."""
+    """``layer_scans.bmru_layer``, but the state before a step that ``reset`` marks is ``+alpha``."""
     cand, beta = batch_first(proj, time_major).chunk(2, dim=-1)
     check_state(cand, h0, reset)
     write, value, level = reference.gates(cand, beta, alpha, alpha_surr)
