@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from multistable_experiments.rl.rates import RATES, is_search, maze_rates, most_right, popgym_rates
+from multistable_experiments.state_machines.rivals import LAYERS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -516,9 +517,6 @@ STUDIES = {
     "last-idle": "last step, 9 of 10 symbols irrelevant",
 }
 TARGETS = ("parity", "flip-flop", "Z3", "S3", "Z6", "D4", "A4", "S4", "A5", "dyck")
-LAYER_NAMES = {
-    "fsm": "FSM", "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU", "mingru": "minGRU", "gru": "GRU", "lstm": "LSTM",
-}  # fmt: skip
 
 
 def machine_results(prefix: str = "") -> dict[str, dict]:
@@ -592,7 +590,7 @@ def rivals() -> str:
     if not found:
         return "Nothing is stored yet: `multistable machines --study rivals` takes three hours of one core."
     targets = [name for name in TARGETS if any(target == name for _, target in found)]
-    rows = [(LAYER_NAMES[cell], *(failing(found.get((cell, name), [])) for name in targets)) for cell in LAYER_NAMES]
+    rows = [(LAYERS[cell], *(failing(found.get((cell, name), [])) for name in targets)) for cell in LAYERS]
     return markdown_table("; ".join(["layer", *targets]), rows)
 
 

@@ -20,6 +20,7 @@ from multistable_experiments.paper.experiments import EXPERIMENTS, Experiment
 from multistable_experiments.paper.figures import FIGURES, style, trained
 from multistable_experiments.paper.recipes import Recipe
 from multistable_experiments.rl import figures as rl_figures
+from multistable_experiments.state_machines import contest_figure
 from multistable_experiments.state_machines import figure as machine_figure
 from multistable_experiments.state_machines.figure import SHOWN
 
@@ -99,6 +100,12 @@ OTHERS = (
     Other("t-maze", rl_figures, "rl/tmaze-*.json", lambda: rl_figures.draw_t_maze(RESULTS / "rl")),
     Other(
         "machine", machine_figure, f"machines/{SHOWN}.json", lambda: machine_figure.draw_machine(RESULTS / "machines")
+    ),
+    Other(
+        "failing-length",
+        contest_figure,
+        "machines/rival-*.json",
+        lambda: contest_figure.draw_failing_length(RESULTS / "machines"),
     ),
 )
 

@@ -1,10 +1,11 @@
-"""The graph of a trained machine."""
+"""The graph of a trained machine, and the figure of the comparison."""
 
 from pathlib import Path
 
 import pytest
 
-from multistable_experiments.files import read_json
+from multistable_experiments.files import read_json, write_json
+from multistable_experiments.state_machines.contest_figure import NEVER, draw_failing_length
 from multistable_experiments.state_machines.figure import SHOWN, circle, draw_machine, paired
 from multistable_experiments.tasks.state_tracking import machine
 
@@ -35,3 +36,14 @@ def test_the_stored_machine_is_drawn():
 
 def test_without_results(tmp_path):
     assert not draw_machine(tmp_path).axes[0].patches
+
+
+def test_a_point_for_each_seed_that_is_not_of_the_search(tmp_path):
+    for seed, length in ((0, 17), (1, None), (100, 3)):
+        result = {"contest": {"machine": "S3", "cell": "lru", "seed": seed}, "test": {"failing_length": length}}
+        write_json(tmp_path / f"rival-{seed}.json", result)
+    [axis] = draw_failing_length(tmp_path).axes
+    assert axis.get_title(loc="left") == "S3"
+    _, *points = axis.get_lines()  # the first is the length of training
+    assert [float(point.get_xdata()[0]) for point in points] == [17, NEVER]
+    assert "no results yet" in draw_failing_length(tmp_path / "none").get_supxlabel()

@@ -197,14 +197,14 @@ def figure(
         Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
     ] = None,
 ) -> None:
-    """Draw a figure of the paper, t-maze, machine or share-of-copy, as SVG and PNG.
+    """Draw a figure of the paper, t-maze, machine, failing-length or share-of-copy, as SVG and PNG.
 
     Figures of trained models show the results that exist, and name those that are missing.
     """
     with exit_on_error():
         from multistable_experiments.paper.figures import FIGURES
 
-        names = (*FIGURES, "t-maze", "machine", "share-of-copy")
+        names = (*FIGURES, "t-maze", "machine", "failing-length", "share-of-copy")
         if name != "all" and name not in names:
             raise typer.BadParameter(f"name must be 'all' or one of {', '.join(names)}, got {name!r}")
         records = current_records(results, scale)
@@ -219,6 +219,11 @@ def figure(
                 from multistable_experiments.state_machines.figure import draw_machine
 
                 save_picture(draw_machine((results or default_folder("results")) / "machines"), out / each)
+                continue
+            if each == "failing-length":
+                from multistable_experiments.state_machines.contest_figure import draw_failing_length
+
+                save_picture(draw_failing_length((results or default_folder("results")) / "machines"), out / each)
                 continue
             if each == "share-of-copy":
                 from multistable_experiments.bench.figure import draw_share_of_copy

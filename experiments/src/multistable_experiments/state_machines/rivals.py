@@ -18,9 +18,13 @@ from multistable_experiments.tasks.seeds import generator
 from multistable_experiments.tasks.state_tracking import failing_length, machine
 from multistable_experiments.threads import one_thread
 
-__all__ = ["CELLS", "RATES", "SEARCH_SEED", "Contest", "build_rival", "contest"]
+__all__ = ["CELLS", "LAYERS", "RATES", "SEARCH_SEED", "Contest", "build_rival", "contest"]
 
-CELLS = ("fsm", "bmru", "hybrid", "lru", "mingru", "gru", "lstm")
+LAYERS = {
+    "fsm": "FSM", "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU", "mingru": "minGRU", "gru": "GRU", "lstm": "LSTM",
+}  # fmt: skip
+"""How tables and figures call them."""
+CELLS = tuple(LAYERS)
 RATES = (1e-3, 3e-3, 1e-2)
 """The search of every layer: each of these with one seed, which no later run has."""
 SEARCH_SEED = 100
