@@ -1,4 +1,4 @@
-"""The two step functions, their surrogate derivative, and the adapter for other libraries' surrogates."""
+"""Steps, the largest of several scores, their surrogate derivatives, and the adapter for other libraries' surrogates."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from backends import DTYPES
 from multistable.ops import latch_scan
-from multistable.surrogate import adapt, derivative, heaviside, primitive, sign
+from multistable.surrogate import adapt, derivative, heaviside, largest, primitive, sign
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 every_slope = pytest.mark.parametrize("alpha_surr", [0.25, 1.0, 3.0])
@@ -181,3 +181,32 @@ def test_steps_compile_as_one_graph(step):
     y.sum().backward()
     assert torch.equal(y, step(x))
     torch.testing.assert_close(x.grad, (1 if step is heaviside else 2) * derivative(x.detach()))
+
+
+@every_dtype
+def test_largest_is_the_first_of_equal_scores_and_shows_nan(dtype):
+    x = torch.tensor([[1.0, 3, 3], [2, -1, 0], [0, math.nan, 5]], dtype=dtype)
+    assert torch.equal(largest(x)[:2], torch.tensor([[0.0, 1, 0], [1, 0, 0]], dtype=dtype))
+    assert largest(x)[2].isnan().all()
+    assert torch.equal(largest(x[:2], index=torch.tensor([1, 0], dtype=torch.uint8)), largest(x[:2]))
+
+
+@pytest.mark.parametrize("M", [2, 3, 15, 16, 40])
+def test_largest_has_the_gradient_of_a_softmax(M):
+    """Also of scores whose exponentials overflow; below 16, our own way computes it on a CPU."""
+    x, g = (torch.randn(50, M, dtype=torch.float64) for _ in range(2))
+    x[0] *= 1e4
+    actual, expected = (
+        gradient(lambda x, f=f: f(x) * g, x) for f in (lambda x: largest(x, None), lambda x: x.softmax(-1))
+    )
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-15)
+
+
+@every_slope
+def test_largest_has_the_gradient_of_its_comparisons(alpha_surr):
+    x, g = (torch.randn(50, 5, dtype=torch.float64) for _ in range(2))
+    actual, i = gradient(lambda x: largest(x, alpha_surr) * g, x), x.argmax(-1, keepdim=True)
+    expected = (g - g.gather(-1, i)) / (1 + (alpha_surr * math.pi * (x.gather(-1, i) - x)) ** 2)
+    expected.scatter_(-1, i, 0)
+    expected.scatter_(-1, i, -expected.sum(-1, keepdim=True))
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-15)
