@@ -1,4 +1,4 @@
-"""Steps, the largest of several scores, their surrogate derivatives, and the adapter for other libraries' surrogates."""
+"""Steps, the largest of several scores, their surrogate derivatives, and the adapter for surrogates of others."""
 
 import math
 
