@@ -244,13 +244,10 @@ class Linear(Piece):
 def _powers(a: Tensor, steps: Tensor, pairs: bool) -> Tensor:
     """``a^steps [R, N]`` for ``a [N]``, ``steps [R]``; in float64: a power has ``steps`` times its base's error."""
     a, steps = a.double()[None], steps[:, None]
-    power = torch.ones_like(a).repeat(len(steps), 1)
-    if pairs:
-        power.chunk(2, dim=1)[1].zero_()
-    for bit in range(int(steps.max()).bit_length()):
-        power = torch.where((steps >> bit) & 1 == 1, multiply(power, a) if pairs else power * a, power)
-        a = multiply(a, a) if pairs else a * a
-    return power
+    if not pairs:
+        return a**steps
+    z = from_pairs(a)
+    return to_pairs(torch.polar(z.abs() ** steps, z.angle() * steps))
 
 
 _KINDS: dict[str, type[Piece]] = {"bmru_scan": BMRU, "bmru_layer": BMRU, "latch_scan": Latch, "linear_scan": Linear}
