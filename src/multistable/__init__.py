@@ -19,7 +19,16 @@ from multistable.layers import (
     MinGRU,
 )
 from multistable.layers.gates import GateStatistics, gate_statistics
-from multistable.models import LRUConfig, ModelConfig, ModelState, PositionConfig, SequenceModel, Stack, build_model
+from multistable.models import (
+    LRUConfig,
+    ModelConfig,
+    ModelState,
+    PositionConfig,
+    SequenceModel,
+    Stack,
+    StepGraph,
+    build_model,
+)
 
 __all__ = [
     "BMRU",
@@ -42,6 +51,7 @@ __all__ = [
     "PositionConfig",
     "SequenceModel",
     "Stack",
+    "StepGraph",
     "build_model",
     "dynamics",
     "export",

@@ -5,10 +5,12 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
+import tolerances
 from layer_names import NAMES
 from multistable import ModelConfig, ModelState, SequenceModel, build_model
-from multistable.models.sequence import Head
+from multistable.models.sequence import Head, encode
 from small_models import B, T, assert_close, make_model, random_input
 
 
@@ -240,3 +242,19 @@ def test_pooling_needs_timesteps(lengths):
     for pooling in ("last", "mean"):
         with pytest.raises(ValueError, match=rf"x must have .* for pooling '{pooling}', got \[3, 0, 2\]"):
             make_model(pooling=pooling)(x, lengths=lengths)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32", "float64"])
+def test_one_feature_needs_no_matrix_product_where_compiled(monkeypatch, precision) -> None:
+    dtype = torch.float64 if precision == "float64" else torch.float32
+    encoder, x, weight = nn.Linear(1, 64, dtype=dtype), torch.randn(8, 50, 1, dtype=dtype), torch.randn(8, 50, 64)
+    outcomes = []
+    for compiling in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            y = encode(encoder, x)
+        outcomes.append((y, *torch.autograd.grad(y, list(encoder.parameters()), weight.to(y.dtype))))
+    if precision == "bfloat16":
+        tolerances.assert_same_bits(outcomes[1][0], outcomes[0][0])
+    for product, fused in zip(*outcomes, strict=True):
+        tolerances.assert_close(fused, product)

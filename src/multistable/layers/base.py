@@ -17,7 +17,7 @@ from multistable.ops.checks import check_sizes
 from multistable.ops.dispatch import check_name
 from multistable.ops.numerics import wide
 
-__all__ = ["Part", "Recurrent", "changed_arguments", "init_linear", "init_orthogonal"]
+__all__ = ["Part", "Recurrent", "changed_arguments", "init_linear", "init_orthogonal", "is_one_kernel"]
 
 
 class Part(NamedTuple):
@@ -169,7 +169,8 @@ class Recurrent(nn.Module):
         h0 = self.initial_states(input, steps.B, hx)
         x = steps.zero_padding(input)  # a NaN in it would reach the gradient of the weights, as 0 * NaN
         x, h_n = self.run_layers(x, h0, steps)
-        return steps.zero_padding(x).contiguous(), torch.stack(h_n)  # `view` works on the output of nn.GRU
+        last = h_n[0].unsqueeze(0) if len(h_n) == 1 else torch.stack(h_n)
+        return steps.zero_padding(x).contiguous(), last  # `view` works on the output of nn.GRU
 
     def _check_pieces(self) -> None:
         """Raise if the input is a piece of a sequence, and the layer can only run whole ones."""
@@ -307,6 +308,13 @@ class Recurrent(nn.Module):
 
     def extra_repr(self) -> str:
         return changed_arguments(self)
+
+
+def is_one_kernel(proj: Tensor) -> bool:
+    """Whether a timestep, given its projection, is best computed as a scan over one step: on a GPU, where that is one
+    kernel in the place of eight, as long as no gradient is asked for."""
+    plain = not torch.is_grad_enabled() and pieces.current() is None
+    return plain and proj.is_cuda and proj.ndim == 2 and len(proj) > 0
 
 
 def init_linear(weight: Tensor, bias: Tensor | None) -> None:

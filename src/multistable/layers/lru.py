@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers.base import Part, Recurrent
+from multistable.layers.base import Part, Recurrent, is_one_kernel
 from multistable.layers.sequences import Steps, scan_linear, scan_padded
 from multistable.ops import numerics, pieces
 from multistable.ops.layer_scans import linear_layer
@@ -165,8 +165,12 @@ class LRU(Recurrent):
         return scan_linear(a, b, h0, steps, reverse, pairs=True, backend=self.backend)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        b = self.project(x, layer)
-        h = (numerics.multiply(self.eigenvalues(layer), h.to(b.dtype)) + b).to(b.dtype)
+        b, lam = self.project(x, layer), self.eigenvalues(layer)
+        if is_one_kernel(b):
+            options: dict[str, Any] = {"reset": None, "reverse": False, "time_major": False, "backend": self.backend}
+            h = linear_layer(lam, b[:, None], h, pairs=True, **options)[1]
+        else:
+            h = (numerics.multiply(lam, h.to(b.dtype)) + b).to(b.dtype)
         return h, h
 
 

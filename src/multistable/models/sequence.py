@@ -16,7 +16,7 @@ from multistable.models.position import PositionEncoding, count_steps
 from multistable.ops import pieces
 from multistable.ops.numerics import wide
 
-__all__ = ["Head", "ModelState", "SequenceModel"]
+__all__ = ["Head", "ModelState", "SequenceModel", "encode"]
 
 
 class ModelState(NamedTuple):
@@ -137,7 +137,7 @@ class SequenceModel(nn.Module):
         self._check_state(x, state)
         steps = Steps.of(x, True, reset, lengths, both_ways=False)
         counts, after = _positions(x, state, steps)
-        x = self.encoder(steps.zero_padding(x))
+        x = encode(self.encoder, steps.zero_padding(x))
         position = None if self.position is None else self.position(counts, x.dtype)
         pooling = self.config.pooling
         states: list[Tensor] = []
@@ -225,6 +225,20 @@ class SequenceModel(nn.Module):
             raise ValueError(f"state must have tensors for {len(self.blocks)} blocks, got {len(state.cells)}")
         if state.position.shape != x.shape[:1]:
             raise ValueError(f"state must be of {len(x)} sequences, got positions {list(state.position.shape)}")
+
+
+def encode(encoder: nn.Linear, x: Tensor) -> Tensor:
+    """``encoder(x)``. A compiler gets the map of a single feature without a matrix product, which it would call for:
+    in a training step of 3.07 ms (2 blocks of 256, 256 sequences of 784 steps, H200) that took 0.11 ms.
+
+    The product of two numbers of 16 bits is exact in float32, so both ways round alike.
+    """
+    if encoder.in_features > 1 or not torch.compiler.is_compiling():
+        return encoder(x)
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    x, weight, bias = (each.to(dtype).to(wide(dtype)) for each in (x, encoder.weight, encoder.bias))
+    return (x * weight[:, 0] + bias).to(dtype)
 
 
 def _positions(x: Tensor, state: ModelState | None, steps: Steps) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from multistable_experiments.bench.gpu_layers import layer_rows, training_rows
 from multistable_experiments.bench.gpu_peers import peer_rows
-from multistable_experiments.bench.gpu_python import first_call_rows, small_layer_rows, timestep_rows
+from multistable_experiments.bench.gpu_python import first_call_rows, small_layer_rows, step_graph_rows, timestep_rows
 from multistable_experiments.bench.gpu_scans import (
     LONG,
     SHAPES,
@@ -43,4 +43,5 @@ def rows() -> Iterator[Row]:
     yield from first_call_rows()
     yield from small_layer_rows()
     yield from timestep_rows()
+    yield from step_graph_rows()
     yield from training_rows()

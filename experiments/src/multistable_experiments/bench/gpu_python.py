@@ -11,12 +11,13 @@ from itertools import product
 import torch
 from torch import nn
 
-from multistable.layers import BMRU, LRU, Hybrid, MinGRU
+from multistable import Stack, StepGraph
+from multistable.layers import BMRU, GRU, LRU, Hybrid, MinGRU
 from multistable_experiments.bench.gpu_clock import python_milliseconds
 from multistable_experiments.bench.measure import run_module
 from multistable_experiments.bench.report import Row
 
-__all__ = ["first_call_rows", "small_layer_rows", "timestep_rows"]
+__all__ = ["first_call_rows", "small_layer_rows", "step_graph_rows", "timestep_rows"]
 
 SMALL = (16, 32, 64)
 LAYERS = {kind.__name__: kind for kind in (BMRU, LRU, Hybrid, MinGRU)}
@@ -60,6 +61,18 @@ def timestep_rows() -> Iterator[Row]:
             layer = kind(N, N, **options)
             us = 1e3 * python_milliseconds(partial(layer.step, x, layer.step(x)[1]))
             yield Row(f"{name}.step", (B, 1, N), str(dtype)[6:], us, "nn.GRUCell", gru, goal=1.2, unit="us")
+
+
+@torch.no_grad()
+def step_graph_rows() -> Iterator[Row]:
+    """One timestep replayed from a CUDA graph, of a layer and of a model of two blocks, against one of nn.GRU."""
+    shape, dtype = (1, 1, 256), torch.bfloat16
+    x = torch.randn(1, 256, device="cuda", dtype=dtype)
+    gru = 1e3 * python_milliseconds(partial(StepGraph(GRU(256, 256).to("cuda", dtype), x), x))
+    layers = {f"a {name} layer": kind(256, 256) for name, kind in LAYERS.items()}
+    for name, module in {**layers, "two blocks of a hybrid": Stack("hybrid", 256, 256, num_layers=2)}.items():
+        us = 1e3 * python_milliseconds(partial(StepGraph(module.to("cuda", dtype), x), x))
+        yield Row(f"StepGraph of {name}", shape, "bfloat16", us, "nn.GRU in a graph", gru, unit="us")
 
 
 def first_call_rows() -> Iterator[Row]:

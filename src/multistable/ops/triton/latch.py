@@ -41,7 +41,7 @@ from multistable.ops.triton.launch import (
     words,
 )
 from multistable.ops.triton.primitives import (
-    jit_any_size,
+    AnySize,
     load,
     program_indices,
     split_steps,
@@ -58,7 +58,7 @@ __all__ = ["bmru_forward", "latch_forward"]
 _TILINGS: dict[Words, Tilings] = {
     "wide": ((6, Tiling(4, 6, warps=2, BN=64)), (2, Tiling(8, 6))),
     "pairs": ((6, Tiling(4, 6, warps=2, BN=64)), (1.5, Tiling(16, 3, warps=4))),
-    "unaligned": ((6, Tiling(4, 6, warps=2, BN=64)),),
+    "unaligned": ((6, Tiling(4, 6, warps=4, BN=128)),),
     "single": ((24, Tiling(16, 3)),),
 }
 
@@ -206,7 +206,7 @@ def _walk(
     return state_u if S == 1 else state
 
 
-@jit_any_size
+@AnySize
 def _forward_kernel(
     x, x_b, x_t, y, y_b, y_t, alpha, start, entered, reset, r_b, r_t, h, h_b, h_t, last, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
@@ -256,7 +256,7 @@ def _forward_kernel(
         tl.store(p_last, state.to(p_last.dtype.element_ty))
 
 
-@jit_any_size
+@AnySize
 def _last_write_kernel(
     x, x_b, x_t, y, y_b, y_t, alpha, reset, r_b, r_t, found, value, T, N, C, L, blocks,
     BN: tl.constexpr, R: tl.constexpr, ROW: tl.constexpr,
@@ -308,7 +308,7 @@ def _last_write_kernel(
     tl.store(value + p, latest.to(value.dtype.element_ty))
 
 
-@jit_any_size
+@AnySize
 def _carry_kernel(
     found, value, h0, start, N, C, BN: tl.constexpr, BC: tl.constexpr, WIDTH: tl.constexpr, PER_WORD: tl.constexpr
 ):  # fmt: skip
@@ -363,7 +363,7 @@ def _forward(
     constants = _constants(h.dtype) | {"BMRU": alpha is not None, "PER_WORD": per_word}
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (x_, y_, h_) = align(W, steps(x), steps(y), steps(h))
-    config = launch_config(B, T, W, _TILINGS[words(per_word, ROW, h)], per_word * (x.itemsize + y.itemsize), h.device)
+    config = launch_config(B, T, W, _TILINGS[words(per_word, W, h)], per_word * (x.itemsize + y.itemsize), h.device)
     inputs, resets = (*x_, *y_, alpha), strided_reset(reset, reverse)
     sizes = T, W, config.C, config.L, config.column_blocks
     last, start = h.new_empty(B, N), h0

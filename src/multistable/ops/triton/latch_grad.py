@@ -29,7 +29,7 @@ from multistable.ops.triton.launch import (
     words,
 )
 from multistable.ops.triton.primitives import (
-    jit_any_size,
+    AnySize,
     keep_bits,
     load,
     negative_mask,
@@ -52,7 +52,7 @@ __all__ = ["bmru_backward", "latch_backward"]
 _TILINGS: dict[Words, Tilings] = {
     "wide": ((6, Tiling(8, 3, warps=2, BN=64)), (2, Tiling(8, 6))),
     "pairs": ((6, Tiling(8, 3, warps=2, BN=64)), (1.5, Tiling(8, 6, warps=2))),
-    "unaligned": ((6, Tiling(8, 3, warps=2, BN=64)),),
+    "unaligned": ((6, Tiling(8, 3, warps=4, BN=128)),),
     "single": ((24, Tiling(8, 3)),),
 }
 
@@ -237,7 +237,7 @@ def _walk_tiles(
     return carries, sums
 
 
-@jit_any_size
+@AnySize
 def _backward_kernel(
     g, g_b, g_t, into, entered, x, x_b, x_t, y, y_b, y_t, alpha, h0, reset, r_b, r_t, h, h_b, h_t,
     grad_x, dx_b, dx_t, grad_y, dy_b, dy_t, grad_alpha, grad_h0, T, N, C, L, blocks,
@@ -356,7 +356,7 @@ def _backward(
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (g_, x_, y_, h_, dx, dy) = align(W, *map(steps, (grad_h, x, y, h, grad_x, grad_y)))
     loads = per_word * (x.itemsize + y.itemsize + h.itemsize)
-    config = launch_config(B, T, W, _TILINGS[words(per_word, ROW, h)], loads, h.device)
+    config = launch_config(B, T, W, _TILINGS[words(per_word, W, h)], loads, h.device)
     constants = {"BMRU": alpha is not None, "ACC": tl.float64 if dtype == torch.float64 else tl.float32}
     resets = strided_reset(reset, reverse)
     if config.C > 1:

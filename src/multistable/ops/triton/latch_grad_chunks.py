@@ -9,7 +9,7 @@ from torch import Tensor
 
 from multistable.ops.numerics import wide
 from multistable.ops.triton.launch import LaunchConfig, align, strided
-from multistable.ops.triton.primitives import jit_any_size, keep_bits, program_indices, stride_of
+from multistable.ops.triton.primitives import AnySize, keep_bits, program_indices, stride_of
 
 __all__ = ["gradients_into", "join"]
 
@@ -20,7 +20,7 @@ def join(open_, sum_, open_2, sum_2):
     return open_ & open_2, sum_2 + keep_bits(open_2, sum_)
 
 
-@jit_any_size
+@AnySize
 def _first_write_kernel(
     g, g_b, g_t, x, x_b, x_t, y, y_b, y_t, reset, r_b, r_t, passed, total, T, N, C, L, blocks,
     BN: tl.constexpr, R: tl.constexpr, ROW: tl.constexpr, BMRU: tl.constexpr, ACC: tl.constexpr,
@@ -61,7 +61,7 @@ def _first_write_kernel(
     tl.store(total + p, sum_)
 
 
-@jit_any_size
+@AnySize
 def _carry_kernel(passed, total, grad_last, into, N, C, BN: tl.constexpr, BC: tl.constexpr):
     """From what each chunk passes back to the gradient that reaches each chunk's last state, ``into [B, C, N]``."""
     i_b = tl.program_id(1).to(tl.int64)

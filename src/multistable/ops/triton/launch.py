@@ -19,6 +19,7 @@ __all__ = [
     "contiguous_alpha",
     "contiguous_columns",
     "launch_config",
+    "multiprocessors",
     "optional",
     "strided",
     "strided_reset",
@@ -28,6 +29,8 @@ __all__ = [
 _LANES = 32  # threads of a warp, each with one column of words
 _WANTED = 8  # warps per multiprocessor, for which sequences are cut into chunks
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
+_NARROWEST = 32  # columns of a block that is halved for widths that blocks do not divide
+_SECTOR = 8  # words of 32 bytes, what memory moves at least
 _ALIGNED = 4  # words of 16 bytes, the most that a thread copies at once
 
 
@@ -44,7 +47,8 @@ class Tiling(NamedTuple):
 
 
 Words = Literal["wide", "pairs", "unaligned", "single"]
-"""What a kernel reads at once: a number of 32 or 64 bits or two of 16 bits, from aligned rows or not; or one of 16."""
+"""What a kernel reads at once: a number of 32 or 64 bits or two of 16 bits, from rows that are aligned to 32
+bytes or not; or one of 16."""
 Tilings = tuple[tuple[float, Tiling], ...]
 """A kernel's tilings, each with the fewest warps per multiprocessor that it is for, counted as if each warp had 32
 columns and all of time: the fewer there are, the more each has to fetch. With fewer than the last one says, sequences
@@ -80,13 +84,15 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If there are too few
     columns to fill the GPU, several strands of time share them, or sequences are cut into chunks.
     """
-    filled = B * _ceil(N, _LANES) / _multiprocessors(device)
+    filled = B * _ceil(N, _LANES) / multiprocessors(device)
     C = 1
     if filled < tilings[-1][0]:
         C = max(1, min(_ceil(max(_WANTED, tilings[0][0]), filled), T // _SHORTEST))
     tiling = next((each for fewest, each in tilings if filled * C >= fewest), tilings[-1][1])
     U, stages = tiling.U, tiling.stages
     BN = min(tiling.BN, 1 << (N.bit_length() - 1))
+    while BN > _NARROWEST and _ceil(N, BN) * BN > 1.1 * _ceil(N, BN // 2) * (BN // 2):
+        BN //= 2  # fewer columns that two blocks compute
     warps = max(1, tiling.warps * BN // tiling.BN)
     S = _LANES * warps // BN
     blocks = _ceil(N, BN)
@@ -102,7 +108,7 @@ def _ceil(a: float, b: float) -> int:
 
 
 @cache
-def _multiprocessors(device: torch.device) -> int:
+def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
@@ -156,10 +162,10 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty(16, dtype=dtype, device=device)
 
 
-def words(per_word: int, ROW: int, x: Tensor) -> Words:
+def words(per_word: int, N: int, x: Tensor) -> Words:
     if per_word == 1 and x.itemsize == 2:
         return "single"
-    if ROW == 1:
+    if N % _SECTOR:
         return "unaligned"
     return "pairs" if per_word > 1 else "wide"
 

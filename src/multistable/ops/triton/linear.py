@@ -49,7 +49,7 @@ from multistable.ops.triton.linear_steps import (
     _unpack_steps,
 )
 from multistable.ops.triton.primitives import (
-    jit_any_size,
+    AnySize,
     program_indices,
     strand_pointer,
     strand_steps,
@@ -68,7 +68,7 @@ _TILINGS: dict[Words, Tilings] = {
         (1.5, Tiling(16, 3, warps=4)),
         (0.75, Tiling(8, 6, BN=16)),
     ),
-    "unaligned": ((2.5, Tiling(8, 3, warps=2, BN=64)),),
+    "unaligned": ((2.5, Tiling(8, 3, warps=4, BN=128)),),
     "single": ((2.5, Tiling(16, 3)),),
 }
 
@@ -180,7 +180,7 @@ def _walk_tiles(
     return states, wholes
 
 
-@jit_any_size
+@AnySize
 def _forward_kernel(
     a, a_b, a_t, b, b_b, b_t, start, entered, reset, r_b, r_t, h, h_b, h_t, product, final, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
@@ -223,7 +223,7 @@ def _forward_kernel(
             _store(final + p_w + f, N * PER_WORD, *states[f], PAIRS)
 
 
-@jit_any_size
+@AnySize
 def _carry_kernel(
     product, final, initial, start, N, C,
     BN: tl.constexpr, BC: tl.constexpr, PAIRS: tl.constexpr, REVERSE: tl.constexpr, ACC: tl.constexpr,
@@ -271,7 +271,7 @@ def linear_forward(
     constants = {"PAIRS": pairs, "CONSTANT": constant, "PER_WORD": per_word, "ACC": accumulator(h.dtype)}
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (a_, b_, out) = align(N, (a.contiguous(), 0, 0) if constant else steps(a), steps(b), steps(h))
-    config = launch_config(B, T, N, _TILINGS[words(per_word, ROW, h)], loads, h.device)
+    config = launch_config(B, T, N, _TILINGS[words(per_word, N, h)], loads, h.device)
     options = config.kernel_options | constants | {"ROW": ROW}
     inputs, resets, start = (*a_, *b_), strided_reset(reset, reverse), contiguous(h0)
     sizes = T, N, config.C, config.L, config.column_blocks

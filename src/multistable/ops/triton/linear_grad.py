@@ -42,7 +42,7 @@ from multistable.ops.triton.linear_steps import (
     _unpack_steps,
 )
 from multistable.ops.triton.primitives import (
-    jit_any_size,
+    AnySize,
     program_indices,
     strand_pointer,
     strand_steps,
@@ -57,7 +57,7 @@ __all__ = ["linear_backward"]
 _TILINGS: dict[Words, Tilings] = {
     "wide": ((6, Tiling(8, 3, warps=2, BN=64)), (1.8, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
     "pairs": ((6, Tiling(8, 3, warps=2, BN=64)), (1.8, Tiling(8, 6)), (0.75, Tiling(16, 3, warps=4))),
-    "unaligned": ((2.5, Tiling(8, 3, warps=2, BN=64)),),
+    "unaligned": ((2.5, Tiling(8, 3, warps=4, BN=128)),),
     "single": ((2.5, Tiling(8, 3)),),
 }
 
@@ -203,7 +203,7 @@ def _walk_tiles(
     return carries, sums, wholes
 
 
-@jit_any_size
+@AnySize
 def _backward_kernel(
     g, g_b, g_t, into, entered, a, a_b, a_t, h0, reset, r_b, r_t, h, h_b, h_t, grad_a, da_b, da_t, grad_b, db_b, db_t,
     grad_h0, product, final, T, N, C, L, blocks,
@@ -296,7 +296,7 @@ def linear_backward(
     ROW, (grad, saved, db, coefficient, da) = align(
         N, steps(grad_h), steps(h), steps(grad_b), steps(None if constant else a), strided(grad_a, reverse)
     )
-    config = launch_config(B, T, N, _TILINGS[words(per_word, ROW, h)], loads, h.device)
+    config = launch_config(B, T, N, _TILINGS[words(per_word, N, h)], loads, h.device)
     if grad_a is None:
         grad_a = h.new_empty(B * config.C, W, dtype=dtype)
         coefficient, da = (a.contiguous(), 0, 0), (grad_a, 0, 0)

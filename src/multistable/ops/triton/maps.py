@@ -32,7 +32,7 @@ from multistable.ops.triton.launch import (
     strided_reset,
 )
 from multistable.ops.triton.primitives import (
-    jit_any_size,
+    AnySize,
     load,
     program_indices,
     split_steps,
@@ -201,7 +201,7 @@ def _walk(
     return state, total
 
 
-@jit_any_size
+@AnySize
 def _forward_kernel(
     x, x_b, x_t, start, entered, reset, r_b, r_t, s, s_b, s_t, whole, T, N, C, L, blocks,
     BN: tl.constexpr, S: tl.constexpr, U: tl.constexpr, STAGES: tl.constexpr, ROW: tl.constexpr,
@@ -244,7 +244,7 @@ def _forward_kernel(
         tl.store(p_whole, total.to(p_whole.dtype.element_ty))
 
 
-@jit_any_size
+@AnySize
 def _carry_kernel(
     whole, s0, start, N, C, BN: tl.constexpr, BITS: tl.constexpr, PER_WORD: tl.constexpr, WORD: tl.constexpr,
     ONES: tl.constexpr,
@@ -272,7 +272,7 @@ def _pack_kernel(maps, words, M, K, PADDING: tl.constexpr, KP: tl.constexpr, BIT
     tl.store(words + o_m, (tl.sum(word, 1) + PADDING).to(words.dtype.element_ty), mask=o_m < M)
 
 
-@jit_any_size
+@AnySize
 def _adjoint_kernel(
     x, x_b, x_t, grad, g_b, g_t, reset, r_b, r_t, lam, l_b, l_t, start, T, N, K, blocks,
     BN: tl.constexpr, KP: tl.constexpr, BITS: tl.constexpr, ACC: tl.constexpr,

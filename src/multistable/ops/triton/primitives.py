@@ -7,6 +7,8 @@ a kernel then have the same layout over the threads, and the compiler neither mo
 
 import inspect
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 import triton
@@ -16,15 +18,45 @@ NO_ASSEMBLY = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip i
 """Avoid PTX: Triton's interpreter and GPUs of other makers have none."""
 
 
-def jit_any_size(kernel: Callable[..., None]):
-    """``triton.jit``, but compiled once for all sizes and strides (the arguments T, N, C, L, blocks, ``*_b``, ``*_t``)
+class AnySize:
+    """A kernel that is compiled once for all sizes and strides (the arguments T, N, K, C, L, blocks, ``*_b``, ``*_t``)
     and for a first state that is there or not (``entered``).
 
-    By itself Triton compiles anew for a number that is 1 or a multiple of 16, where the one before was not.
+    By itself Triton compiles anew for a number that is 1 or a multiple of 16, where the one before was not. It also
+    looks its kernels up by the text of all arguments, which takes most of the time of a launch: here a compiled kernel
+    is found by what it depends on.
     """
-    names = inspect.signature(kernel).parameters
-    sizes = [name for name in names if name in ("T", "N", "C", "L", "blocks", "entered") or name.endswith(("_b", "_t"))]
-    return triton.jit(kernel, do_not_specialize=sizes)
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.names = list(inspect.signature(function).parameters)
+        sizes = {"T", "N", "K", "C", "L", "blocks", "entered"}
+        self.jit = triton.jit(
+            function, do_not_specialize=[x for x in self.names if x in sizes or x.endswith(("_b", "_t"))]
+        )
+        self.compiled: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return partial(self.launch, grid)
+
+    def launch(self, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
+        if NO_ASSEMBLY:
+            self.jit[grid](*args, **constants)
+            return
+        key = (torch.cuda.current_device(), *map(_kind, args), *constants.items())
+        found = self.compiled.get(key)
+        if found is None:
+            values = [constants[name] for name in self.names[len(args) :]]
+            self.compiled[key] = self.jit[grid](*args, **constants), values
+            return
+        kernel, values = found
+        kernel[(*grid, 1, 1)[:3]](*args, *values)
+
+
+def _kind(x: Any) -> Any:
+    """What a kernel is compiled for: a tensor's dtype and alignment, a number's size."""
+    if isinstance(x, torch.Tensor):
+        return x.dtype, x.data_ptr() % 16 == 0
+    return x.bit_length() > 31 if isinstance(x, int) else type(x)
 
 
 @triton.jit

@@ -1,0 +1,91 @@
+"""One timestep as a CUDA graph: all its kernels are launched by one call, without Python and torch in between."""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from multistable.layers import Recurrent
+from multistable.models.sequence import ModelState, SequenceModel
+
+__all__ = ["StepGraph"]
+
+Stepping = Recurrent | SequenceModel
+State = Tensor | ModelState
+
+
+class StepGraph:
+    """``module.step`` without gradients, captured once and replayed for every timestep.
+
+    The weights are those of the module, also when they change in place. The output of a call is overwritten by the
+    next one: clone what is to stay.
+
+    Args:
+        module: a layer, a :class:`~multistable.Stack`, a :class:`~multistable.SequenceModel`.
+        x: an example of the input of one timestep, ``[B, D]`` on a GPU.
+        state: the state before the first step. Default: that of the module.
+
+    Attributes:
+        state: the state after the last step, a tensor or a :class:`~multistable.ModelState`.
+
+    Example::
+
+        step = StepGraph(BMRU(8, 64, device="cuda"), torch.zeros(1, 8, device="cuda"))
+        for x in stream:
+            y = step(x)
+    """
+
+    @torch.no_grad()
+    def __init__(self, module: Stepping, x: Tensor, state: State | None = None) -> None:
+        if not x.is_cuda:
+            raise ValueError(f"x must be on a GPU: a CUDA graph runs nowhere else, got {x.device}")
+        self._x = x.clone()
+        step = cast(Any, module).step
+        stream = torch.cuda.Stream(x.device)
+        stream.wait_stream(torch.cuda.current_stream(x.device))
+        with torch.cuda.stream(stream):  # compiles the kernels, and finds the first state if none is given
+            before = _first_state(module, self._x) if state is None else state
+            for _ in range(2):
+                step(self._x, before)
+        torch.cuda.current_stream(x.device).wait_stream(stream)
+        self._first, self.state = _clone(before), _clone(before)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._y, after = step(self._x, self.state)
+            _copy(self.state, after)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """The output of the next timestep, ``[B, F]``."""
+        if x.shape != self._x.shape:
+            raise ValueError(f"x must have the shape of the example, {list(self._x.shape)}, got {list(x.shape)}")
+        self._x.copy_(x)
+        self._graph.replay()
+        return self._y
+
+    @torch.no_grad()
+    def reset(self, state: State | None = None) -> None:
+        """Set the state, to the first one by default."""
+        _copy(self.state, self._first if state is None else state)
+
+
+def _first_state(module: Stepping, x: Tensor) -> State:
+    if isinstance(module, SequenceModel):
+        return module.initial_state(x.shape[0], x)
+    assert isinstance(module, Recurrent)
+    return module.initial_state(x.shape[:-1], x)
+
+
+def _clone(state: State) -> State:
+    if isinstance(state, Tensor):
+        return state.clone()
+    return ModelState(state.position.clone(), tuple(x.clone() for x in state.cells))
+
+
+def _copy(target: State, source: State) -> None:
+    for x, y in zip(_tensors(target), _tensors(source), strict=True):
+        x.copy_(y)
+
+
+def _tensors(state: State) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else [state.position, *state.cells]
