@@ -49,9 +49,17 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
         compiled = torch.compile(_associative_scan)
         compiled_ms = eager_milliseconds(lambda: compiled(gate, value))
         yield gain_row(name, shape, ms, "associative_scan, compiled", compiled_ms, None)
+        heinsen_ms = milliseconds(lambda: _heinsen_scan(gate, value))
+        yield gain_row(name, shape, ms, "Heinsen scan in torch (minGRU)", heinsen_ms, None)
 
 
 def _associative_scan(gate: Tensor, value: Tensor) -> Tensor:
     from torch._higher_order_ops.associative_scan import associative_scan
 
     return associative_scan(lambda x, y: (y[0] * x[0], y[0] * x[1] + y[1]), (gate, value), dim=1)[1]
+
+
+def _heinsen_scan(gate: Tensor, value: Tensor) -> Tensor:
+    """``h_t = gate_t h_{t-1} + |value_t|`` by two cumulative sums of logarithms, as minGRU's authors compute it."""
+    decay = gate.log().cumsum(1)
+    return (decay + (value.abs().log() - decay).logcumsumexp(1)).exp()
