@@ -12,7 +12,7 @@ from Python; tensors are several times the cache. Other libraries are measured i
 from collections.abc import Iterator
 
 from multistable_experiments.bench.gpu_layers import layer_rows, training_rows
-from multistable_experiments.bench.gpu_peers import peer_rows
+from multistable_experiments.bench.gpu_peers import peer_rows, random_peer_rows
 from multistable_experiments.bench.gpu_python import first_call_rows, small_layer_rows, step_graph_rows, timestep_rows
 from multistable_experiments.bench.gpu_scans import (
     LONG,
@@ -33,7 +33,9 @@ __all__ = ["rows"]
 def rows() -> Iterator[Row]:
     """All measurements, each yielded as soon as it is done. The random shapes come from the measured commit."""
     yield from fixed_rows()
-    yield from random_rows(seed_of(source_commit()))
+    seed = seed_of(source_commit())
+    yield from random_rows(seed)
+    yield from random_peer_rows(seed)
     yield from small_rows()
     yield from silent_rows(LONG)
     yield from map_rows(SHAPES[0])

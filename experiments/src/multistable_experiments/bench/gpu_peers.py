@@ -1,7 +1,10 @@
 """Scans of other libraries on a GPU, in the same process. Those that are not installed are left out."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,8 +12,9 @@ from torch import Tensor
 from multistable_experiments.bench.gpu_clock import eager_milliseconds, gain_row, milliseconds
 from multistable_experiments.bench.gpu_scans import LONG, bmru_passes
 from multistable_experiments.bench.report import Row
+from multistable_experiments.bench.shapes import percentile, random_shapes
 
-__all__ = ["peer_rows"]
+__all__ = ["peer_rows", "random_peer_rows"]
 
 
 def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
@@ -51,6 +55,28 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
         yield gain_row(name, shape, ms, "associative_scan, compiled", compiled_ms, None)
         heinsen_ms = milliseconds(lambda: _heinsen_scan(gate, value))
         yield gain_row(name, shape, ms, "Heinsen scan in torch (minGRU)", heinsen_ms, None)
+
+
+def random_peer_rows(seed: int) -> Iterator[Row]:
+    """accelerated-scan at the random shapes, on tensors that lie as it wants them, [B, N, T]; then the median gain."""
+    if not find_spec("accelerated_scan"):
+        return
+    from accelerated_scan.scalar import scan  # pyright: ignore[reportMissingImports]
+
+    rows: list[Row] = []
+    for (B, T, N), itemsize in random_shapes(seed):
+        options: dict[str, Any] = {"device": "cuda", "dtype": torch.float32 if itemsize == 4 else torch.bfloat16}
+        ms = milliseconds(bmru_passes(torch.randn(B, T, 2 * N, **options), N)[0])
+        across = torch.rand(B, N, T, **options), torch.randn(B, N, T, **options)
+        theirs = milliseconds(partial(scan, *across))
+        row = gain_row(
+            "BMRU forward at a random shape", (B, T, N), ms, "accelerated-scan", theirs, None, options["dtype"]
+        )
+        rows.append(row)
+        yield row
+    ratio = percentile([row.ratio for row in rows], 0.5)
+    middle = next(row for row in rows if row.ratio == ratio)
+    yield replace(middle, name="BMRU forward, median over random shapes", goal=1.0)
 
 
 def _associative_scan(gate: Tensor, value: Tensor) -> Tensor:
