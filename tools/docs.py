@@ -455,22 +455,24 @@ def popgym_search() -> str:
 
 
 def popgym() -> str:
-    """Scores of POPGym by task and cell, means over seeds, and their means over the tasks that all cells have."""
-    scores: dict[tuple[str, str], list[float]] = {}
+    """Scores of POPGym by task and cell, means over the seeds that all cells have, and their means over tasks."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
     for r in agents("popgym-*-2000000-*.json"):
-        scores.setdefault((r["run"]["task"], r["run"]["cell"]), []).append(r["score"])
-    begun = [task for task in HELD + OTHERS if any((task, cell) in scores for cell in AGENTS)]
-    whole = [task for task in begun if all((task, cell) in scores for cell in AGENTS)]
-    rows = [(task, *(spread(scores.get((task, cell), [])) for cell in AGENTS)) for task in begun]
+        found.setdefault((r["run"]["task"], r["run"]["cell"]), {})[r["run"]["seed"]] = r["score"]
+    seeds = {
+        task: set.intersection(*(set(found.get((task, cell), ())) for cell in AGENTS)) for task in (*HELD, *OTHERS)
+    }
+    whole = [task for task in (*HELD, *OTHERS) if seeds[task]]
+    scores = {(task, cell): [found[task, cell][k] for k in sorted(seeds[task])] for task in whole for cell in AGENTS}
+    rows = [(task, *(spread(scores[task, cell]) for cell in AGENTS), str(len(seeds[task]))) for task in whole]
     groups = {"mean, all {}": whole, "mean, {} that ask to hold something": [t for t in whole if t in HELD]}
     groups["mean, {} other"] = [task for task in whole if task in OTHERS]
     for name, tasks in groups.items():
         if tasks:
             means = [fmean(fmean(scores[task, cell]) for task in tasks) for cell in AGENTS]
-            rows.append((f"**{name.format(len(tasks))}**", *(f"**{mean:.3f}**" for mean in means)))
-    counts = [sorted({len(scores.get((task, cell), [])) for task in begun}) for cell in AGENTS]
-    rows.append(("seeds", *(" to ".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in counts)))
-    return markdown_table("; ".join(["task", *AGENTS]), rows)
+            rows.append((f"**{name.format(len(tasks))}**", *(f"**{mean:.3f}**" for mean in means), ""))
+    done, planned = sum(map(len, found.values())), 3 * len(seeds) * len(AGENTS)
+    return f"{done} of {planned} runs are computed.\n\n" + markdown_table("; ".join(["task", *AGENTS, "seeds"]), rows)
 
 
 def spread(values: list[float]) -> str:
