@@ -21,9 +21,12 @@ from multistable_experiments.threads import one_thread
 __all__ = ["CELLS", "LAYERS", "RATES", "SEARCH_SEED", "Contest", "build_rival", "contest"]
 
 LAYERS = {
-    "fsm": "FSM", "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU", "mingru": "minGRU", "gru": "GRU", "lstm": "LSTM",
+    "fsm": "FSM", "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU", "lru-ring": "LRU, moduli 0.9 to 1",
+    "mingru": "minGRU", "gru": "GRU", "lstm": "LSTM",
 }  # fmt: skip
 """How tables and figures call them."""
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {"lru-ring": ("lru", {"r_min": 0.9, "r_max": 1.0})}
+"""Layers that have arguments. The LRU starts with moduli from 0 to 0.99 by default, which forget within 100 steps."""
 CELLS = tuple(LAYERS)
 RATES = (1e-3, 3e-3, 1e-2)
 """The search of every layer: each of these with one seed, which no later run has."""
@@ -68,7 +71,8 @@ class Reader(nn.Module):
 
     def __init__(self, cell: str, n_symbols: int, n_outputs: int, width: int, blocks: int) -> None:
         super().__init__()
-        self.rnn = Stack(cell, n_symbols, width, blocks, batch_first=True)
+        cell, options = OPTIONS.get(cell, (cell, {}))
+        self.rnn = Stack(cell, n_symbols, width, blocks, batch_first=True, **options)
         self.read_out = nn.Linear(width, n_outputs)
 
     def forward(self, symbols: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
