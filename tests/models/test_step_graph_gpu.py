@@ -39,6 +39,15 @@ def test_weights_may_change_in_place():
         assert torch.equal(step(x), module.step(x)[0])
 
 
+@torch.no_grad()
+def test_the_module_may_be_forgotten():
+    module, x = BMRU(3, 8, device="cuda"), torch.randn(5, 3, device="cuda")
+    expected, step = module.step(x)[0], StepGraph(module, x)
+    del module
+    taken = [torch.full((size,), torch.nan, device="cuda") for size in (48, 16, 8) for _ in range(100)]
+    assert torch.equal(step(x), expected), len(taken)
+
+
 def test_another_shape_is_refused():
     step = StepGraph(BMRU(3, 8, device="cuda"), torch.zeros(5, 3, device="cuda"))
     with pytest.raises(ValueError, match=r"shape of the example, \[5, 3\], got \[4, 3\]"):

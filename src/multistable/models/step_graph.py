@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from multistable.layers import Recurrent
+from multistable.layers.base import STEP_BY_SCAN
 from multistable.models.sequence import ModelState, SequenceModel
 
 __all__ = ["StepGraph"]
@@ -39,19 +40,26 @@ class StepGraph:
     def __init__(self, module: Stepping, x: Tensor, state: State | None = None) -> None:
         if not x.is_cuda:
             raise ValueError(f"x must be on a GPU: a CUDA graph runs nowhere else, got {x.device}")
-        self._x = x.clone()
-        step = cast(Any, module).step
+        self._module, self._x = module, x.clone()  # the graph reads the weights: they must not be freed
+        token = STEP_BY_SCAN.set(True)
+        try:
+            self._capture(cast(Any, module).step, state)
+        finally:
+            STEP_BY_SCAN.reset(token)
+
+    def _capture(self, step: Any, state: State | None) -> None:
+        module, x = self._module, self._x
         stream = torch.cuda.Stream(x.device)
         stream.wait_stream(torch.cuda.current_stream(x.device))
         with torch.cuda.stream(stream):  # compiles the kernels, and finds the first state if none is given
-            before = _first_state(module, self._x) if state is None else state
+            before = _first_state(module, x) if state is None else state
             for _ in range(2):
-                step(self._x, before)
+                step(x, before)
         torch.cuda.current_stream(x.device).wait_stream(stream)
         self._first, self.state = _clone(before), _clone(before)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._y, after = step(self._x, self.state)
+            self._y, after = step(x, self.state)
             _copy(self.state, after)
 
     @torch.no_grad()

@@ -103,4 +103,8 @@ def replayed(update: Callable[[], None]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         update()
-    return graph.replay
+
+    def replay(_kept: object = update) -> None:  # the graph reads the rollout and the weights
+        graph.replay()
+
+    return replay

@@ -29,7 +29,6 @@ __all__ = [
 _LANES = 32  # threads of a warp, each with one column of words
 _WANTED = 8  # warps per multiprocessor, for which sequences are cut into chunks
 _SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
-_NARROWEST = 32  # columns of a block that is halved for widths that blocks do not divide
 _SECTOR = 8  # words of 32 bytes, what memory moves at least
 _ALIGNED = 4  # words of 16 bytes, the most that a thread copies at once
 
@@ -91,8 +90,8 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
     tiling = next((each for fewest, each in tilings if filled * C >= fewest), tilings[-1][1])
     U, stages = tiling.U, tiling.stages
     BN = min(tiling.BN, 1 << (N.bit_length() - 1))
-    while BN > _NARROWEST and _ceil(N, BN) * BN > 1.1 * _ceil(N, BN // 2) * (BN // 2):
-        BN //= 2  # fewer columns that two blocks compute
+    while BN > _LANES and _ceil(N, BN) * BN > 1.1 * _ceil(N, BN // 2) * (BN // 2):
+        BN //= 2  # fewer columns that two blocks compute; below 32 rows are too short (docs/log.md)
     warps = max(1, tiling.warps * BN // tiling.BN)
     S = _LANES * warps // BN
     blocks = _ceil(N, BN)
