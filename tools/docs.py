@@ -233,26 +233,57 @@ def searches() -> str:
 
 
 def benchmark(file: str) -> str:
-    """Layers and training steps, then everything else, then goals, machine and commit.
+    """Goals, machine and commit, layers and training steps, everything else; shares at random and small shapes apart.
 
     Rows on growth with T are left out unless they have a goal or use fresh memory.
     """
     content = json.loads((BENCHMARKS / file).read_text())
     rows = [r for r in content["rows"] if "per step" not in r["name"] or r["goal"] is not None or "fresh" in r["name"]]
-    others = [row for row in rows if not is_headline(row)]
-    goals = [row for row in rows if row["goal"] is not None]
-    missed = [f"{r['name']} at {' x '.join(map(str, r['shape']))} in {r['dtype']}" for r in goals if not r["reached"]]
-    reached = f"{len(goals) - len(missed)} of {len(goals)} goals are reached."
-    if missed:
-        reached += f" Missed: {'; '.join(missed)}."
+    single = [row for row in rows if row["name"].endswith((", random shape", ", small shape", " at a random shape"))]
+    rows = [row for row in rows if row not in single]
     machine = content["machine"]
     device = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
     source = f"{device}, torch {machine['torch']}, commit `{machine['commit'][:12]}`, {machine['date'][:10]}."
     source = f"{source} {content.get('note', '')}".strip()
-    layers = [benchmark_row(row) for row in rows if is_headline(row)]
     header = "what, B x T x N, dtype, time, baseline, ratio, goal"
-    tables = markdown_table(header, layers), markdown_table(header, [benchmark_row(row) for row in others])
-    return f"{source} {reached}\n\nLayers and training steps:\n\n{tables[0]}\n\nScans and the rest:\n\n{tables[1]}"
+    text = f"{source} {goals_of(rows)}"
+    for title, chosen in (("Layers and training steps", True), ("Scans and the rest", False)):
+        found = [benchmark_row(row) for row in rows if is_headline(row) == chosen]
+        text += f"\n\n{title}:\n\n{markdown_table(header, found)}"
+    for words in ("random shape", "small shape"):
+        if found := [row for row in single if row["name"].endswith(f", {words}")]:
+            text += f"\n\nShares of copy at each {words}:\n\n{shares_by_shape(found)}"
+    return text
+
+
+def goals_of(rows: list[dict]) -> str:
+    """How many goals are reached, and which rows miss theirs, by name."""
+    goals = [row for row in rows if row["goal"] is not None]
+    missed: dict[str, list[dict]] = {}
+    for row in goals:
+        if not row["reached"]:
+            missed.setdefault(row["name"], []).append(row)
+    words = [
+        f"{name} ({len(found)} rows)"
+        if len(found) > 2
+        else "; ".join(f"{name} at {' x '.join(map(str, r['shape']))} in {r['dtype']}" for r in found)
+        for name, found in missed.items()
+    ]
+    reached = f"{len(goals) - sum(map(len, missed.values()))} of {len(goals)} goals are reached."
+    return f"{reached} Missed: {'; '.join(words)}." if words else reached
+
+
+KERNELS = ("BMRU forward", "BMRU backward", "LRU forward", "LRU backward")
+
+
+def shares_by_shape(rows: list[dict]) -> str:
+    """A row per shape and dtype, a column per kernel."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        place = tied(" x ".join(map(str, row["shape"]))), row["dtype"]
+        found.setdefault(place, {})[row["name"].split(",")[0]] = f"{row['ratio']:.2f}"
+    lines = [(*place, *(shares.get(name, "") for name in KERNELS)) for place, shares in found.items()]
+    return markdown_table(", ".join(["B x T x N", "dtype", *KERNELS]), lines)
 
 
 def is_headline(row: dict) -> bool:
@@ -261,7 +292,7 @@ def is_headline(row: dict) -> bool:
 
 
 def benchmark_row(row: dict) -> tuple:
-    unit = next(u for u in ("ms", "us", "KiB", "us/step") if u in row)
+    unit = next(u for u in ("ms", "us", "KiB", "us/step", "s") if u in row)
     time = tied(f"{number(row[unit])} {unit}")
     if unit == "us/step":  # a rate, without a baseline
         baseline, ratio = "", f"{row['ratio']:.1f} M timesteps/s"
