@@ -316,8 +316,11 @@ class Recurrent(nn.Module):
 
 
 def is_one_kernel(proj: Tensor) -> bool:
-    """Whether a timestep is computed from its projection as a scan over one step, see :data:`STEP_BY_SCAN`."""
-    return STEP_BY_SCAN.get() and proj.ndim == 2 and len(proj) > 0
+    """Whether a timestep is computed from its projection as a scan over one step, see :data:`STEP_BY_SCAN`.
+
+    Never where it is compiled: torch.compile cannot read a ContextVar, and fuses the operations of a step anyway.
+    """
+    return not torch.compiler.is_compiling() and STEP_BY_SCAN.get() and proj.ndim == 2 and len(proj) > 0
 
 
 def init_linear(weight: Tensor, bias: Tensor | None) -> None:
