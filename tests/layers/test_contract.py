@@ -248,6 +248,16 @@ def test_output_is_contiguous_as_that_of_gru(name, bidirectional, padded):
     assert h_n.is_contiguous()
 
 
+@pytest.mark.parametrize("length", [0, T])
+def test_the_last_state_has_memory_of_its_own(name, length):
+    """A state that is kept or saved must neither keep all states nor change with ``hx``."""
+    cell = make(name, num_layers=1)
+    x, h0 = random_batch(cell, length)
+    _, h_n = cell(x, h0, lengths=torch.full((B,), length))
+    assert h_n.untyped_storage().nbytes() == h_n.nbytes
+    assert h_n.untyped_storage().data_ptr() != h0.untyped_storage().data_ptr()
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
 def test_lengths_in_any_integer_dtype(name, dtype):
     """T = 300 does not fit into a byte: the lengths 200 and 255 do."""

@@ -174,8 +174,7 @@ class Recurrent(nn.Module):
         h0 = self.initial_states(input, steps.B, hx)
         x = steps.zero_padding(input)  # a NaN in it would reach the gradient of the weights, as 0 * NaN
         x, h_n = self.run_layers(x, h0, steps)
-        last = h_n[0].unsqueeze(0) if len(h_n) == 1 else torch.stack(h_n)
-        return steps.zero_padding(x).contiguous(), last  # `view` works on the output of nn.GRU
+        return steps.zero_padding(x).contiguous(), torch.stack(h_n)  # `view` works on the output of nn.GRU
 
     def _check_pieces(self) -> None:
         """Raise if the input is a piece of a sequence, and the layer can only run whole ones."""
