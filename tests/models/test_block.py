@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from multistable import Stack
 from multistable.layers.base import Part
 from multistable.layers.sequences import Steps
 from multistable.models.block import ReadOut
@@ -24,6 +25,38 @@ def test_block_matches_its_equation():
         out = out + part @ weight.T
     a, b = block.glu(out).chunk(2, dim=-1)
     assert_close(y, x + a * torch.sigmoid(b))
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"bias": False}], ids=str)
+def test_merged_matrices_compute_what_the_modules_do(options):
+    """In training, and their gradients; a layer norm does the same in both modes."""
+    torch.manual_seed(0)
+    stack = Stack("bmru", 3, 8, dtype=torch.float64, **options)
+    x = torch.randn(T, B, 3, dtype=torch.float64)
+    outcomes = []
+    for training in (True, False):
+        y = stack.train(training)(x)[0]
+        outcomes.append((y, *torch.autograd.grad(y.square().sum(), list(stack.parameters()))))
+    for merged, apart in zip(*outcomes, strict=True):
+        assert_close(merged, apart)
+
+
+def test_merged_matrices_replace_two_calls(monkeypatch):
+    stack, calls = Stack("bmru", 3, 8), []
+    monkeypatch.setattr(ReadOut, "forward", lambda self, features: calls.append(self) or features)
+    stack(torch.randn(T, B, 3))
+    assert not calls
+    stack.eval()(torch.randn(T, B, 3))
+    assert calls
+
+
+@pytest.mark.parametrize("name", ["glu", "out_proj"])
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
+def test_hooks_on_read_out_and_glu_are_called_in_training(name, kind):
+    stack, seen = Stack("bmru", 3, 8), []
+    getattr(getattr(stack.blocks[0], name), f"register_{kind}")(lambda *_: seen.append(name))
+    stack(torch.randn(T, B, 3))[0].sum().backward()
+    assert seen == [name]
 
 
 def test_dropout_acts_in_training_only():

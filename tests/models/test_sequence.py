@@ -244,17 +244,25 @@ def test_pooling_needs_timesteps(lengths):
             make_model(pooling=pooling)(x, lengths=lengths)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("precision", ["bfloat16", "float32", "float64", "float64-autocast"])
 def test_one_feature_needs_no_matrix_product_where_compiled(monkeypatch, precision) -> None:
-    dtype = torch.float64 if precision == "float64" else torch.float32
+    dtype = torch.float64 if precision.startswith("float64") else torch.float32
     encoder, x, weight = nn.Linear(1, 64, dtype=dtype), torch.randn(8, 50, 1, dtype=dtype), torch.randn(8, 50, 64)
     outcomes = []
     for compiling in (False, True):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision in ("bfloat16", "float64-autocast")):
             y = encode(encoder, x)
         outcomes.append((y, *torch.autograd.grad(y, list(encoder.parameters()), weight.to(y.dtype))))
     if precision == "bfloat16":
         tolerances.assert_same_bits(outcomes[1][0], outcomes[0][0])
     for product, fused in zip(*outcomes, strict=True):
         tolerances.assert_close(fused, product)
+
+
+def test_an_encoder_with_hooks_is_called_where_compiled(monkeypatch) -> None:
+    encoder, seen = nn.Linear(1, 4), []
+    encoder.register_forward_hook(lambda *_: seen.append(True))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    encode(encoder, torch.randn(2, 3, 1))
+    assert seen

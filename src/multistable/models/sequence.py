@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple  # pyright: ignore[reportPrivateUsage]
 
 from multistable.layers.sequences import Steps, check_input
-from multistable.models.block import Block
+from multistable.models.block import Block, is_plain
 from multistable.models.config import ModelConfig
 from multistable.models.norm import BatchNorm
 from multistable.models.position import PositionEncoding, count_steps
@@ -233,10 +233,11 @@ def encode(encoder: nn.Linear, x: Tensor) -> Tensor:
 
     The product of two numbers of 16 bits is exact in float32, so both ways round alike.
     """
-    if encoder.in_features > 1 or not torch.compiler.is_compiling():
+    if encoder.in_features > 1 or not torch.compiler.is_compiling() or not is_plain(encoder, nn.Linear):
         return encoder(x)
-    kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    kind, dtype = x.device.type, x.dtype
+    if torch.is_autocast_enabled(kind) and dtype != torch.float64:  # which autocast leaves as it is
+        dtype = torch.get_autocast_dtype(kind)
     x, weight, bias = (each.to(dtype).to(wide(dtype)) for each in (x, encoder.weight, encoder.bias))
     return (x * weight[:, 0] + bias).to(dtype)
 
