@@ -48,6 +48,37 @@ def test_the_module_may_be_forgotten():
     assert torch.equal(step(x), expected), len(taken)
 
 
+@torch.no_grad()
+def test_the_module_may_move():
+    module, x = BMRU(3, 8, device="cuda"), torch.randn(5, 3, device="cuda")
+    expected, step = module.step(x)[0], StepGraph(module, x)
+    module.cpu()
+    taken = [torch.full((size,), torch.nan, device="cuda") for size in (48, 16, 8) for _ in range(100)]
+    assert torch.equal(step(x), expected), len(taken)
+
+
+@torch.no_grad()
+def test_autocast_casts_the_weights_at_every_step():
+    module, x = BMRU(3, 8, device="cuda"), torch.randn(5, 3, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        step = StepGraph(module, x)
+    module.weight_ih_l0.neg_()
+    with torch.autocast("cuda", torch.bfloat16):
+        expected = module.step(x)[0]
+    y = step(x)
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, expected)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+@torch.no_grad()
+def test_a_module_on_a_gpu_that_is_not_the_current_one():
+    StepGraph(BMRU(3, 8, device="cuda:0"), torch.zeros(5, 3, device="cuda:0"))  # makes torch's stream for captures
+    module, x = BMRU(3, 8, device="cuda:1"), torch.randn(5, 3, device="cuda:1")
+    step = StepGraph(module, torch.zeros_like(x))
+    assert torch.equal(step(x), module.step(x)[0])
+
+
 def test_another_shape_is_refused():
     step = StepGraph(BMRU(3, 8, device="cuda"), torch.zeros(5, 3, device="cuda"))
     with pytest.raises(ValueError, match=r"shape of the example, \[5, 3\], got \[4, 3\]"):

@@ -18,8 +18,8 @@ State = Tensor | ModelState
 class StepGraph:
     """``module.step`` without gradients, captured once and replayed for every timestep.
 
-    The weights are those of the module, also when they change in place. The output of a call is overwritten by the
-    next one: clone what is to stay.
+    The weights are those of the module, also when they change in place. The output of a call and the state after it
+    are overwritten by the next one: clone what is to stay.
 
     Args:
         module: a layer, a :class:`~multistable.Stack`, a :class:`~multistable.SequenceModel`.
@@ -40,10 +40,13 @@ class StepGraph:
     def __init__(self, module: Stepping, x: Tensor, state: State | None = None) -> None:
         if not x.is_cuda:
             raise ValueError(f"x must be on a GPU: a CUDA graph runs nowhere else, got {x.device}")
-        self._module, self._x = module, x.clone()  # the graph reads the weights: they must not be freed
+        # The graph reads the weights, so their memory must not be freed, not even if the module moves to the CPU.
+        self._kept = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
+        self._module, self._x = module, x.clone()
         token = STEP_BY_SCAN.set(True)
         try:
-            self._capture(cast(Any, module).step, state)
+            with _autocast_without_cache():
+                self._capture(cast(Any, module).step, state)
         finally:
             STEP_BY_SCAN.reset(token)
 
@@ -58,7 +61,7 @@ class StepGraph:
         torch.cuda.current_stream(x.device).wait_stream(stream)
         self._first, self.state = _clone(before), _clone(before)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, stream=stream):  # torch's own stream is on the device of its first graph
             self._y, after = step(x, self.state)
             _copy(self.state, after)
 
@@ -75,6 +78,12 @@ class StepGraph:
     def reset(self, state: State | None = None) -> None:
         """Set the state, to the first one by default."""
         _copy(self.state, self._first if state is None else state)
+
+
+def _autocast_without_cache() -> torch.autocast:
+    """Autocast as it is now. Its cache of cast weights is emptied later, while the graph would still read from it."""
+    enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    return torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False)
 
 
 def _first_state(module: Stepping, x: Tensor) -> State:
