@@ -106,5 +106,7 @@ def test_several_layers_say_that_they_are_one_linear_map():
 def test_bad_rings_raise():
     with pytest.raises(ValueError, match=r"0 <= r_min < r_max <= 1, got 0\.9 and 0\.5"):
         LRU(3, 4, r_min=0.9, r_max=0.5)
+    with pytest.raises(TypeError, match="theta_max must be a number, got 'a'"):
+        LRU(3, 4, theta_max="a")
     with pytest.raises(ValueError, match="theta_max must be positive, got 0"):
         LRU(3, 4, theta_max=0)

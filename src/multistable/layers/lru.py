@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from multistable.layers.base import Part, Recurrent, is_one_kernel
 from multistable.layers.sequences import Steps, scan_linear, scan_padded
 from multistable.ops import numerics, pieces
+from multistable.ops.checks import check_numbers
 from multistable.ops.layer_scans import linear_layer
 
 __all__ = ["LRU"]
@@ -97,6 +98,7 @@ class LRU(Recurrent):
                 'Stack("lru", ...)',
                 stacklevel=2,
             )
+        check_numbers(r_min=r_min, r_max=r_max, theta_max=theta_max)
         if not 0 <= r_min < r_max <= 1:
             raise ValueError(f"r_min and r_max must satisfy 0 <= r_min < r_max <= 1, got {r_min!r} and {r_max!r}")
         if not theta_max > 0:

@@ -18,6 +18,7 @@ __all__ = [
     "check_linear",
     "check_map_adjoint",
     "check_maps",
+    "check_numbers",
     "check_sizes",
     "check_state",
     "check_tensors",
@@ -26,9 +27,14 @@ __all__ = [
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+def check_numbers(**values: object) -> None:
+    for name, value in values.items():
+        if not isinstance(value, Real | Tensor):
+            raise TypeError(f"{name} must be a number, got {value!r}")
+
+
 def check_alpha_surr(alpha_surr: float) -> None:
-    if not isinstance(alpha_surr, Real | Tensor):
-        raise TypeError(f"alpha_surr must be a number, got {alpha_surr!r}")
+    check_numbers(alpha_surr=alpha_surr)
     if not alpha_surr >= 0:
         raise ValueError(f"alpha_surr must not be negative, got {alpha_surr!r}")
     if alpha_surr == math.inf:  # at a threshold inf * 0 would make the derivative NaN

@@ -55,5 +55,5 @@ def draw_failing_length(folder: Path) -> Figure:
 def draw_layer(axis: Axes, row: int, name: str, lengths: list[int | None]) -> None:
     for seed, length in enumerate(lengths):
         place, height = length or NEVER, row + 0.13 * (seed - (len(lengths) - 1) / 2)  # side by side
-        inside = ALL[name] if length else "white"
-        axis.plot(place, height, "o", ms=4.5, color=ALL[name], mfc=inside, clip_on=False)
+        colour = ALL[name.split(",")[0]]  # that of the layer, whatever its arguments
+        axis.plot(place, height, "o", ms=4.5, color=colour, mfc=colour if length else "white", clip_on=False)
