@@ -16,7 +16,7 @@ def cut(request, monkeypatch):
 
     launch.launch_config.cache_clear()
     if request.param != "planned":
-        monkeypatch.setattr(launch, "multiprocessors", lambda device: 1e-6 if request.param == "alone" else 1e6)
+        monkeypatch.setattr(launch, "_multiprocessors", lambda device: 1e-6 if request.param == "alone" else 1e6)
         monkeypatch.setattr(launch, "_LANES", 4)
         monkeypatch.setattr(launch, "_SHORTEST", 4 if request.param == "chunks" else 10**6)
         warps, BN = {"alone": (2, 8), "strands": (2, 4), "chunks": (1, 4)}[request.param]

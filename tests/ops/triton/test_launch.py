@@ -26,7 +26,7 @@ def test_more_chunks_than_one_round_carries(cut, N):
 @pytest.mark.parametrize("limit", [99 << 10, 48 << 10, 16 << 10])
 def test_tiles_fit_the_shared_memory(monkeypatch, limit):
     """For few and many warps, all in float64."""
-    monkeypatch.setattr(launch, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
     monkeypatch.setattr(launch, "_shared_memory", lambda device: limit)
     for module in (latch, latch_grad, linear, linear_grad):
         launch.launch_config.cache_clear()

@@ -19,7 +19,6 @@ __all__ = [
     "contiguous_alpha",
     "contiguous_columns",
     "launch_config",
-    "multiprocessors",
     "optional",
     "strided",
     "strided_reset",
@@ -83,7 +82,7 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
     A warp has 32 columns and walks over all of time alone, which takes the fewest instructions. If there are too few
     columns to fill the GPU, several strands of time share them, or sequences are cut into chunks.
     """
-    filled = B * _ceil(N, _LANES) / multiprocessors(device)
+    filled = B * _ceil(N, _LANES) / _multiprocessors(device)
     C = 1
     if filled < tilings[-1][0]:
         C = max(1, min(_ceil(max(_WANTED, tilings[0][0]), filled), T // _SHORTEST))
@@ -107,7 +106,7 @@ def _ceil(a: float, b: float) -> int:
 
 
 @cache
-def multiprocessors(device: torch.device) -> int:
+def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
