@@ -53,10 +53,10 @@ class AnySize:
 
 
 def _kind(x: Any) -> Any:
-    """What a kernel is compiled for: a tensor's dtype and alignment, a number's size."""
+    """What a kernel is compiled for: a tensor's dtype and alignment, whether a number has 32 bits."""
     if isinstance(x, torch.Tensor):
         return x.dtype, x.data_ptr() % 16 == 0
-    return x.bit_length() > 31 if isinstance(x, int) else type(x)
+    return -(1 << 31) <= x < 1 << 31 if type(x) is int else type(x)
 
 
 @triton.jit

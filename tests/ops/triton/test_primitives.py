@@ -1,0 +1,71 @@
+"""Compiled kernels are found by what they depend on. Without a GPU: what is launched is written down instead."""
+
+from itertools import combinations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from triton.runtime.jit import mangle_type
+
+from multistable.ops.triton import primitives
+from multistable.ops.triton.primitives import AnySize, _kind
+
+BYTES = torch.zeros(64, dtype=torch.uint8)
+ARGUMENTS = {
+    "None": None, "0": 0, "1": 1, "True": True, "2^31 - 1": 2**31 - 1, "2^31": 2**31, "-2^31": -(2**31),
+    "-2^31 - 1": -(2**31) - 1, "float32": BYTES.view(torch.float32), "bfloat16": BYTES.view(torch.bfloat16),
+    "bool": BYTES.view(torch.bool), "bytes": BYTES,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(ARGUMENTS, 2)))
+def test_arguments_of_a_kind_have_the_same_type_in_a_kernel(one, other):
+    x, y = ARGUMENTS[one], ARGUMENTS[other]
+    assert (_kind(x) == _kind(y)) == (mangle_type(x) == mangle_type(y))
+
+
+def test_alignment_is_part_of_the_kind():
+    assert _kind(BYTES[16:]) == _kind(BYTES) != _kind(BYTES[1:])
+
+
+class Compiler:
+    """Stands for ``triton.jit``, and for each kernel it compiles; ``launched`` has grids and arguments."""
+
+    def __init__(self):
+        self.compilations, self.launched = 0, []
+
+    def __getitem__(self, grid):
+        def compile_and_launch(*args, **constants):
+            self.compilations += 1
+            return self.Kernel(self.launched)
+
+        return compile_and_launch
+
+    class Kernel:
+        def __init__(self, launched):
+            self.launched = launched
+
+        def __getitem__(self, grid):
+            return lambda *args: self.launched.append((grid, args))
+
+
+def test_a_compiled_kernel_is_launched_again(monkeypatch):
+    """For other sizes, not for other constants or options; constants are passed in the kernel's own order."""
+
+    def add(x, T, BN, ROW):
+        raise AssertionError("only its signature is read")
+
+    monkeypatch.setattr(primitives, "NO_ASSEMBLY", False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    kernel, x = AnySize(add), torch.zeros(4)
+    kernel.jit = compiler = Compiler()
+    kernel[(3,)](x, 5, ROW=1, BN=32, num_warps=1)
+    kernel[(7, 2)](x, 6, ROW=1, BN=32, num_warps=1)
+    assert compiler.compilations == 1
+    assert compiler.launched == [((7, 2, 1), (x, 6, 32, 1))]
+    kernel[(3,)](x, 5, ROW=4, BN=32, num_warps=1)
+    kernel[(3,)](x, 5, ROW=1, BN=32, num_warps=2)
+    kernel[(3,)](None, 5, ROW=1, BN=32, num_warps=1)
+    assert compiler.compilations == 4
