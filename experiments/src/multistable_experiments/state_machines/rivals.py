@@ -26,7 +26,7 @@ LAYERS = {
 }  # fmt: skip
 """How tables and figures call them."""
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {"lru-ring": ("lru", {"r_min": 0.9, "r_max": 1.0})}
-"""Layers that have arguments. The LRU starts with moduli from 0 to 0.99 by default, which forget within 100 steps."""
+"""Layers that have arguments. By default the LRU starts with moduli from 0 to 0.99, which last some hundred steps."""
 CELLS = tuple(LAYERS)
 RATES = (1e-3, 3e-3, 1e-2)
 """The search of every layer: each of these with one seed, which no later run has."""
