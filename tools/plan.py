@@ -25,7 +25,7 @@ class Assumptions:
     network_bytes_per_s: float = 50e9  # InfiniBand NDR: 400 Gbit/s per GPU
     nvlink_latency_s: float = 3e-6  # per step of a ring
     network_latency_s: float = 8e-6
-    host_s: float = 1e-3  # per exchange: small kernels for searching and composing, from Python; 0.75 ms each way
+    host_s: float = 0.75e-3  # per exchange: small kernels for searching and composing, from Python
     memory_bytes: float = 100e9  # of one GPU, for activations
     writes_in_window: bool = True  # every unit writes in the first and last 256 steps of a piece; else a scan more
 

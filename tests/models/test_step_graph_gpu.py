@@ -79,10 +79,14 @@ def test_a_module_on_a_gpu_that_is_not_the_current_one():
     assert torch.equal(step(x), module.step(x)[0])
 
 
-def test_another_shape_is_refused():
+def test_what_does_not_fit_is_refused():
     step = StepGraph(BMRU(3, 8, device="cuda"), torch.zeros(5, 3, device="cuda"))
-    with pytest.raises(ValueError, match=r"shape of the example, \[5, 3\], got \[4, 3\]"):
-        step(torch.zeros(4, 3, device="cuda"))
+    with pytest.raises(ValueError, match=r"x must be like the first one, torch.float32 of shape \[5, 3\]"):
+        step(torch.zeros(1, 3, device="cuda"))
+    with pytest.raises(ValueError, match=r"got torch.float64 of shape \[5, 3\]"):
+        step(torch.zeros(5, 3, device="cuda", dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"state must be like the first one"):
+        step.reset(torch.zeros(1, 1, 8, device="cuda"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

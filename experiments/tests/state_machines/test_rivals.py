@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from multistable import LRU
+from multistable.ops.numerics import from_pairs
 from multistable_experiments.state_machines import rivals
 from multistable_experiments.state_machines.plan import CONTESTS
 from multistable_experiments.state_machines.rivals import CELLS, Contest, build_rival, contest
@@ -43,3 +45,13 @@ def test_a_contest_that_is_won_and_one_that_is_lost(monkeypatch):
     lost = contest(Contest("S3", "bmru", 1e-3, 0, 500, length=32, updates=5))
     assert lost["updates"] == 5
     assert 1 <= lost["test"]["failing_length"] <= 100
+
+
+def test_an_lru_on_the_ring_has_long_memory():
+    model = build_rival(Contest("parity", "lru-ring", 1e-2, 0, 5_000))
+    layers = [layer for layer in model.modules() if isinstance(layer, LRU)]
+    assert len(layers) == 2
+    for layer in layers:
+        moduli = from_pairs(layer.eigenvalues().detach()).abs()
+        assert moduli.min() >= 0.9
+        assert 0.98 < moduli.max() < 1

@@ -136,7 +136,7 @@ class Block(nn.Module):
 def is_plain(module: Any, kind: type[nn.Module]) -> bool:
     """Whether its weights may be used without calling it: nobody replaced it, or watches it by hooks."""
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return type(module) is kind and not any(hooks)
+    return type(module) is kind and "forward" not in vars(module) and not any(hooks)
 
 
 def at_last(xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:

@@ -233,7 +233,8 @@ def encode(encoder: nn.Linear, x: Tensor) -> Tensor:
 
     The product of two numbers of 16 bits is exact in float32, so both ways round alike.
     """
-    if encoder.in_features > 1 or not torch.compiler.is_compiling() or not is_plain(encoder, nn.Linear):
+    plain = is_plain(encoder, nn.Linear) and cast(Any, encoder).bias is not None
+    if encoder.in_features > 1 or not torch.compiler.is_compiling() or not plain:
         return encoder(x)
     kind, dtype = x.device.type, x.dtype
     if torch.is_autocast_enabled(kind) and dtype != torch.float64:  # which autocast leaves as it is

@@ -68,8 +68,7 @@ class StepGraph:
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """The output of the next timestep, ``[B, F]``."""
-        if x.shape != self._x.shape:
-            raise ValueError(f"x must have the shape of the example, {list(self._x.shape)}, got {list(x.shape)}")
+        _check("x", x, self._x)
         self._x.copy_(x)
         self._graph.replay()
         return self._y
@@ -77,13 +76,25 @@ class StepGraph:
     @torch.no_grad()
     def reset(self, state: State | None = None) -> None:
         """Set the state, to the first one by default."""
-        _copy(self.state, self._first if state is None else state)
+        state = self._first if state is None else state
+        for own, given in zip(_tensors(self.state), _tensors(state), strict=True):
+            _check("state", given, own)
+        _copy(self.state, state)
 
 
 def _autocast_without_cache() -> torch.autocast:
     """Autocast as it is now. Its cache of cast weights is emptied later, while the graph would still read from it."""
     enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     return torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False)
+
+
+def _check(name: str, x: Tensor, own: Tensor) -> None:
+    """Raise unless x can take the place of ``own``: ``copy_`` would expand and convert it."""
+    if x.shape != own.shape or x.dtype != own.dtype:
+        raise ValueError(
+            f"{name} must be like the first one, {own.dtype} of shape {list(own.shape)}, "
+            f"got {x.dtype} of shape {list(x.shape)}"
+        )
 
 
 def _first_state(module: Stepping, x: Tensor) -> State:

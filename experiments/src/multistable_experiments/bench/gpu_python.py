@@ -69,10 +69,10 @@ def step_graph_rows() -> Iterator[Row]:
     shape, dtype = (1, 1, 256), torch.bfloat16
     x = torch.randn(1, 256, device="cuda", dtype=dtype)
     gru = 1e3 * python_milliseconds(partial(StepGraph(GRU(256, 256).to("cuda", dtype), x), x))
-    layers = {f"a {name} layer": kind(256, 256) for name, kind in LAYERS.items()}
+    layers = {f"{name} layer": kind(256, 256) for name, kind in LAYERS.items()}
     for name, module in {**layers, "two blocks of a hybrid": Stack("hybrid", 256, 256, num_layers=2)}.items():
         us = 1e3 * python_milliseconds(partial(StepGraph(module.to("cuda", dtype), x), x))
-        yield Row(f"StepGraph of {name}", shape, "bfloat16", us, "nn.GRU in a graph", gru, unit="us")
+        yield Row(f"{name}, in a StepGraph", shape, "bfloat16", us, "nn.GRU in a graph", gru, unit="us")
 
 
 def first_call_rows() -> Iterator[Row]:
