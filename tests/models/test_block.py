@@ -29,37 +29,34 @@ def test_block_matches_its_equation():
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"bias": False}], ids=str)
 def test_merged_matrices_compute_what_the_modules_do(options):
-    """In training, and their gradients; a layer norm does the same in both modes."""
+    """In compiled training, and their gradients."""
     torch.manual_seed(0)
     stack = Stack("bmru", 3, 8, dtype=torch.float64, **options)
     x = torch.randn(T, B, 3, dtype=torch.float64)
     outcomes = []
-    for training in (True, False):
-        y = stack.train(training)(x)[0]
+    for module in (torch.compile(stack, backend="eager", fullgraph=True), stack):
+        y = module(x)[0]
         outcomes.append((y, *torch.autograd.grad(y.square().sum(), list(stack.parameters()))))
+    assert not torch.equal(outcomes[0][0], outcomes[1][0])  # rounded otherwise
     for merged, apart in zip(*outcomes, strict=True):
         assert_close(merged, apart)
 
 
-def test_merged_matrices_replace_two_calls(monkeypatch):
-    """In training, unless the product of the matrices costs more than it saves: up to 2H steps with H features."""
-    stack, calls = Stack("bmru", 3, 8), []
-    monkeypatch.setattr(ReadOut, "forward", lambda self, features: calls.append(self) or features)
-    stack(torch.randn(17, 1, 3))
-    assert not calls
-    stack(torch.randn(16, 1, 3))
-    assert len(calls) == 1
-    stack.eval()(torch.randn(17, 1, 3))
-    assert len(calls) == 2
+def test_matrices_are_merged_where_compiled_if_that_saves_products(monkeypatch):
+    block = Stack("bmru", 3, 8).blocks[0]
+    assert not block._can_merge(torch.zeros(5, 2, 8))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert block._can_merge(torch.zeros(5, 2, 8))
+    assert not block._can_merge(torch.zeros(5, 2, 16))
 
 
 @pytest.mark.parametrize("name", ["glu", "out_proj"])
 @pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
-def test_hooks_on_read_out_and_glu_are_called_in_training(name, kind):
-    stack, seen = Stack("bmru", 3, 8), []
-    getattr(getattr(stack.blocks[0], name), f"register_{kind}")(lambda *_: seen.append(name))
-    stack(torch.randn(T, B, 3))[0].sum().backward()
-    assert seen == [name]
+def test_modules_with_hooks_are_not_merged(name, kind, monkeypatch):
+    block = Stack("bmru", 3, 8).blocks[0]
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    getattr(getattr(block, name), f"register_{kind}")(lambda *_: None)
+    assert not block._can_merge(torch.zeros(5, 2, 8))
 
 
 def test_dropout_acts_in_training_only():

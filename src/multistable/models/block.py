@@ -123,13 +123,10 @@ class Block(nn.Module):
         """Whether to multiply the matrices of read-out and GLU first, so that n steps are multiplied once:
         ``2HHF + 2nHF`` products instead of ``nHF + 2nHH``.
 
-        With H = F = 256 on one core both take 0.7 of the time at 16,384 steps, and four times as long at 32. A compiler
-        is not asked for n, which may be dynamic: it always merges.
+        Only where it is compiled, for training: that rounds otherwise than :meth:`step` and evaluation in any case. On
+        an H200 two blocks of BMRUs then train 70 million timesteps per second instead of 65 (with :func:`encode`).
         """
-        H, size = self.glu.in_features, features.shape[-1]
-        fewer = size < 2 * H
-        if not torch.compiler.is_compiling():
-            fewer = features.shape[:-1].numel() * (2 * H - size) > 2 * H * size
+        fewer = torch.compiler.is_compiling() and features.shape[-1] < 2 * self.glu.in_features
         return fewer and is_plain(self.glu, nn.Linear) and is_plain(self.out_proj, ReadOut)
 
 
