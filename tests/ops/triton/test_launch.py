@@ -35,3 +35,24 @@ def test_tiles_fit_the_shared_memory(monkeypatch, limit):
             assert plan.U >= 1
             assert 32 * plan.warps * plan.U * 24 * plan.stages <= limit
     launch.launch_config.cache_clear()
+
+
+@pytest.mark.parametrize(("N", "BN"), [(256, 128), (160, 32), (192, 64), (96, 32), (40, 32), (18, 16)])
+def test_blocks_are_halved_where_they_overlap(N, BN):
+    """A tenth of the columns may be computed twice; blocks of less than 32 columns only for narrower rows."""
+    plan = launch.launch_config(4, 1000, N, ((0, launch.Tiling(8, 3, warps=4, BN=128)),), 4, torch.device("cpu"))
+    assert (plan.BN, plan.column_blocks) == (BN, -(-N // BN))
+
+
+@pytest.mark.parametrize(
+    ("per_word", "N", "dtype", "name"),
+    [
+        (1, 16, torch.float32, "wide"),
+        (1, 12, torch.float32, "unaligned"),
+        (2, 8, torch.bfloat16, "pairs"),
+        (2, 12, torch.bfloat16, "unaligned"),
+        (1, 7, torch.bfloat16, "single"),
+    ],
+)
+def test_rows_are_aligned_to_sectors_of_eight_words(per_word, N, dtype, name):
+    assert launch.words(per_word, N, torch.empty(1, dtype=dtype)) == name
