@@ -65,12 +65,36 @@ def _look_up(word, state, BITS: tl.constexpr, ONES: tl.constexpr):
 
 @triton.jit
 def _compose(first, then, BITS: tl.constexpr, ONES: tl.constexpr):
-    """Maps ``k -> then[first[k]]``. Associative."""
-    result = tl.zeros_like(first)
-    for k in tl.static_range(1 << BITS):
-        middle = (first >> (BITS * k)) & (ONES * ((1 << BITS) - 1))
-        result |= _look_up(then, middle, BITS, ONES) << (BITS * k)
-    return result
+    """Maps ``k -> then[first[k]]``. Associative.
+
+    Of bytes, all places are looked up at once: each entry of ``then`` is copied to all places of its map, and the bits
+    of ``first`` choose among them (6 and 19 instructions for 2 and 4 states, 18 and 52 one place after the other).
+    """
+    if BITS == 1:
+        return _choose(first, _everywhere(then, 0, 1, ONES), _everywhere(then, 1, 1, ONES))
+    elif BITS == 2:
+        lower, upper = (first & (ONES * 0x55)) * 3, ((first >> 1) & (ONES * 0x55)) * 3
+        even = _choose(upper, _everywhere(then, 0, 2, ONES), _everywhere(then, 2, 2, ONES))
+        odd = _choose(upper, _everywhere(then, 1, 2, ONES), _everywhere(then, 3, 2, ONES))
+        return _choose(lower, even, odd)
+    else:
+        result = tl.zeros_like(first)
+        for k in tl.static_range(1 << BITS):
+            middle = (first >> (BITS * k)) & (ONES * ((1 << BITS) - 1))
+            result |= _look_up(then, middle, BITS, ONES) << (BITS * k)
+        return result
+
+
+@triton.jit
+def _everywhere(word, k: tl.constexpr, BITS: tl.constexpr, ONES: tl.constexpr):
+    """Each map's entry k in all its places."""
+    return ((word >> (BITS * k)) & (ONES * ((1 << BITS) - 1))) * (3 if BITS == 1 else 0x55)
+
+
+@triton.jit
+def _choose(mask, zero, one):
+    """The bits of ``one`` where the mask has a 1, else those of ``zero``."""
+    return zero ^ ((zero ^ one) & mask)
 
 
 @triton.jit
