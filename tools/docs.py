@@ -282,8 +282,9 @@ def shares_by_shape(rows: list[dict]) -> str:
     for row in rows:
         place = tied(" x ".join(map(str, row["shape"]))), row["dtype"]
         found.setdefault(place, {})[row["name"].split(",")[0]] = f"{row['ratio']:.2f}"
-    lines = [(*place, *(shares.get(name, "") for name in KERNELS)) for place, shares in found.items()]
-    return markdown_table(", ".join(["B x T x N", "dtype", *KERNELS]), lines)
+    columns = [*KERNELS, *(["copy by rows"] if any("copy by rows" in shares for shares in found.values()) else [])]
+    lines = [(*place, *(shares.get(name, "") for name in columns)) for place, shares in found.items()]
+    return markdown_table(", ".join(["B x T x N", "dtype", *columns]), lines)
 
 
 def is_headline(row: dict) -> bool:

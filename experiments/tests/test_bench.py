@@ -1,6 +1,9 @@
 """The benchmark's measurements and report, at tiny sizes."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,3 +167,20 @@ def test_a_part_that_fails_or_hangs_leaves_the_others(tmp_path: Path) -> None:
     again = json.loads(path.read_text())
     assert again["good"] == content["good"]
     assert "error" not in again["bad"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("N", [80, 77])
+def test_a_copy_by_rows_copies(N: int, dtype: torch.dtype) -> None:
+    """In Triton's interpreter, which an environment chooses before Triton is imported."""
+    pytest.importorskip("triton", reason="Triton is not installed: it is part of torch for GPUs")
+    code = f"""
+import torch
+from multistable_experiments.bench.row_copy import walk
+x = torch.randn(2, 13, {N}).to({dtype})
+y = torch.zeros_like(x)
+walk(x, y, 64, 2)
+assert torch.equal(x, y)
+"""
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -93,10 +93,12 @@ def intercepted(*args: Any) -> bool:
         return True
     if _torch._C._len_torch_dispatch_stack() + _torch._C._len_torch_function_stack() > 0:
         return True
-    tensors = [x for x in args if isinstance(x, Tensor)]
-    if any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta for x in tensors):
-        return True
-    return any(map(batched, tensors))
+    batched = _torch._C._functorch.is_legacy_batchedtensor
+    for x in args:  # a loop: generators take twice as long, 4 us for four tensors
+        if isinstance(x, Tensor):
+            if type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta or batched(x):
+                return True
+    return False
 
 
 def batched(x: Tensor) -> bool:

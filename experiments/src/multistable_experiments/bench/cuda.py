@@ -35,6 +35,9 @@ def rows() -> Iterator[Row]:
     yield from fixed_rows()
     seed = seed_of(source_commit())
     yield from random_rows(seed)
+    from multistable_experiments.bench.row_copy import row_copy_rows  # needs Triton
+
+    yield from row_copy_rows(seed)
     yield from random_peer_rows(seed)
     yield from small_rows()
     yield from silent_rows(LONG)
