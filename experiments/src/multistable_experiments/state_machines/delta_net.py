@@ -33,12 +33,12 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, state: Tensor) -> 
     Returns:
         ``y [T, d, N]`` and ``S_T``.
     """
-    states: list[Tensor] = []
-    for k_t, v_t, write_t in zip(k, v, beta * k, strict=True):
+    outputs: list[Tensor] = []
+    for q_t, k_t, v_t, write_t in zip(q, k, v, beta * k, strict=True):
         error = v_t - (state * k_t).sum(1)  # of what S_{t-1} answers to the key
         state = state + error.unsqueeze(1) * write_t
-        states.append(state)
-    return (torch.stack(states) * q.unsqueeze(1)).sum(2), state
+        outputs.append((state * q_t).sum(1))
+    return torch.stack(outputs), state
 
 
 class DeltaNet(nn.Module):
