@@ -535,7 +535,7 @@ def learners_of(path: Path) -> str:
         rates.setdefault(row["baseline"], {})[row["shape"][1]] = 1e3 / row["baseline_ms"]
     lengths = sorted(rates["BMRU"])
     rows = [
-        (name, *(f"{each[T]:.3g} ({each[T] / rates['nn.GRU'][T]:.1f})" for T in lengths))
+        (name, *(f"{number(each[T])} ({each[T] / rates['nn.GRU'][T]:.1f})" for T in lengths))
         for name, each in rates.items()
     ]
     return markdown_table("; ".join(["memory", *(f"{T:,} steps" for T in lengths)]), rows)

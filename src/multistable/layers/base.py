@@ -3,7 +3,6 @@
 import inspect
 import math
 import warnings
-from contextvars import ContextVar
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,11 +17,7 @@ from multistable.ops.checks import check_sizes
 from multistable.ops.dispatch import check_name
 from multistable.ops.numerics import wide
 
-__all__ = ["STEP_BY_SCAN", "Part", "Recurrent", "changed_arguments", "init_linear", "init_orthogonal", "is_one_kernel"]
-
-STEP_BY_SCAN: ContextVar[bool] = ContextVar("STEP_BY_SCAN", default=False)
-"""Compute timesteps by the kernels of scans: one kernel in the place of eight, for a CUDA graph. Launched from Python
-they take longer (H200, ``BMRU.step`` 3.3 to 5.5 times ``nn.GRUCell``, 3.1 to 4.1 by torch's own operations)."""
+__all__ = ["Part", "Recurrent", "changed_arguments", "init_linear", "init_orthogonal"]
 
 
 class Part(NamedTuple):
@@ -312,14 +307,6 @@ class Recurrent(nn.Module):
 
     def extra_repr(self) -> str:
         return changed_arguments(self)
-
-
-def is_one_kernel(proj: Tensor) -> bool:
-    """Whether a timestep is computed from its projection as a scan over one step, see :data:`STEP_BY_SCAN`.
-
-    Never where it is compiled: torch.compile cannot read a ContextVar, and fuses the operations of a step anyway.
-    """
-    return not torch.compiler.is_compiling() and STEP_BY_SCAN.get() and proj.ndim == 2 and len(proj) > 0
 
 
 def init_linear(weight: Tensor, bias: Tensor | None) -> None:

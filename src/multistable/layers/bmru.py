@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers.base import Recurrent, changed_arguments, init_linear, is_one_kernel
+from multistable.layers.base import Recurrent, changed_arguments, init_linear
 from multistable.layers.sequences import Steps, check_input, check_state
 from multistable.ops import bmru_step
 from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
@@ -267,13 +267,8 @@ class BMRU(Recurrent):
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.projection_of(layer)
-        proj = F.linear(x, weight, bias)
-        if is_one_kernel(proj):
-            options: dict[str, Any] = {"reset": None, "reverse": False, "time_major": False, "backend": self.backend}
-            h = bmru_layer(proj[:, None], alpha, h, alpha_surr=self.alpha_surr, **options)[1]
-        else:
-            cand, beta = proj.chunk(2, dim=-1)
-            h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
+        cand, beta = F.linear(x, weight, bias).chunk(2, dim=-1)
+        h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
         return h, h
 
 

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multistable.layers.base import Part, Recurrent, is_one_kernel
+from multistable.layers.base import Part, Recurrent
 from multistable.layers.sequences import Steps, scan_linear, scan_padded
 from multistable.ops import numerics, pieces
 from multistable.ops.checks import check_numbers
 from multistable.ops.layer_scans import linear_layer
+from multistable.ops.steps import is_one_kernel, lru_step
 
 __all__ = ["LRU"]
 
@@ -167,12 +168,12 @@ class LRU(Recurrent):
         return scan_linear(a, b, h0, steps, reverse, pairs=True, backend=self.backend)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        b, lam = self.project(x, layer), self.eigenvalues(layer)
-        if is_one_kernel(b):
-            options: dict[str, Any] = {"reset": None, "reverse": False, "time_major": False, "backend": self.backend}
-            h = linear_layer(lam, b[:, None], h, pairs=True, **options)[1]
+        weight, bias, *polar = self.parameters_of(layer)
+        if is_one_kernel(x, weight, h, *polar):
+            h = lru_step(F.linear(x, weight, bias), h, *polar)
         else:
-            h = (numerics.multiply(lam, h.to(b.dtype)) + b).to(b.dtype)
+            b = self.project(x, layer)
+            h = (numerics.multiply(self.eigenvalues(layer), h.to(b.dtype)) + b).to(b.dtype)
         return h, h
 
 

@@ -1,10 +1,12 @@
 """The minimal gated recurrent unit (Feng et al. 2024): a GRU whose gate does not read the state."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from multistable.layers.base import Recurrent, init_linear
 from multistable.layers.sequences import Steps, scan_linear
+from multistable.ops.steps import is_one_kernel, mingru_step
 
 __all__ = ["MinGRU"]
 
@@ -78,6 +80,11 @@ class MinGRU(Recurrent):
         return scan_linear(a, b, h0, steps, reverse, pairs=False, backend=self.backend)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = self.coefficients(x, layer)
-        h = (a * h.to(b.dtype) + b).to(b.dtype)
+        weight, bias = self.parameters_of(layer)
+        if is_one_kernel(x, weight, h):
+            gate, candidate = F.linear(x, weight, bias).chunk(2, dim=-1)
+            h = mingru_step(gate, candidate, h)
+        else:
+            a, b = self.coefficients(x, layer)
+            h = (a * h.to(b.dtype) + b).to(b.dtype)
         return h, h

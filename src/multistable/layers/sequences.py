@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -217,13 +217,20 @@ def check_input(module: nn.Module, name: str, x: object) -> None:
         raise TypeError(f"{name} must be a padded tensor or a PackedSequence, got a nested tensor")
     if torch.compiler.is_compiling():  # the compiler would guard every parameter, for errors that torch raises as well
         return
-    weight = next(module.parameters(), None)  # a replica of DataParallel has none
+    weight = _any_parameter(module)
     if weight is None:
         return
     if x.device != weight.device:
         raise ValueError(f"{name} must be on {weight.device} like the weights, got {x.device}")
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(f"{name} must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
+
+
+def _any_parameter(module: nn.Module) -> Tensor | None:
+    """One of the weights, or None: a replica of DataParallel has none. Its own come first, as ``parameters`` walks over
+    all modules (4 us)."""
+    own = cast(Any, module)._parameters.values()
+    return next((x for x in chain(own, module.parameters()) if x is not None), None)
 
 
 def check_state(name: str, state: object, shape: tuple[int, ...], x: Tensor, axes: str = "") -> None:

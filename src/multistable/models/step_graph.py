@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from multistable.layers import Recurrent
-from multistable.layers.base import STEP_BY_SCAN
 from multistable.models.sequence import ModelState, SequenceModel
 
 __all__ = ["StepGraph"]
@@ -43,12 +42,8 @@ class StepGraph:
         # The graph reads the weights, so their memory must not be freed, not even if the module moves to the CPU.
         self._kept = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
         self._module, self._x = module, x.clone()
-        token = STEP_BY_SCAN.set(True)
-        try:
-            with _autocast_without_cache():
-                self._capture(cast(Any, module).step, state)
-        finally:
-            STEP_BY_SCAN.reset(token)
+        with _autocast_without_cache():
+            self._capture(cast(Any, module).step, state)
 
     def _capture(self, step: Any, state: State | None) -> None:
         module, x = self._module, self._x

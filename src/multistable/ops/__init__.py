@@ -24,7 +24,7 @@ from multistable.ops.map_operators import in_range
 from multistable.ops.memory import release_memory
 from multistable.ops.numerics import from_pairs, to_pairs
 from multistable.ops.operators import call
-from multistable.ops.reference import bmru_step
+from multistable.ops.steps import bmru_step
 
 __all__ = [
     "BACKENDS",

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from multistable_experiments.rl.agent import Agent
 
-__all__ = ["Learner", "Settings", "policy_outputs", "policy_of"]
+__all__ = ["Learner", "Settings", "objective", "policy_of", "policy_outputs"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Learner:
     def __init__(self, agent: Agent, envs: VectorEnv, settings: Settings, seed: int) -> None:
         self.agent, self.envs, self.settings = agent, envs, settings
         self.optimiser = torch.optim.Adam(agent.parameters(), settings.rate)
+        self.objective = partial(objective, space=envs.single_action_space, settings=settings)
         self.random = torch.Generator().manual_seed(seed)
         x, _ = envs.reset(seed=seed)
         self.x = torch.as_tensor(x, dtype=torch.float32)
@@ -187,14 +189,18 @@ class Learner:
         self.optimiser.step()
 
     def loss(self, rollout: Rollout) -> Tensor:
-        settings = self.settings
         outputs, value, _ = self.agent(rollout.x, rollout.state, rollout.reset)
-        policy = policy_of(outputs, self.envs.single_action_space)
-        advantage = (rollout.advantage - rollout.advantage.mean()) / (rollout.advantage.std() + 1e-8)
-        ratio = (policy.log_prob(rollout.action) - rollout.log_prob).exp()
-        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage)
-        error = F.mse_loss(value, rollout.value + rollout.advantage)
-        return -gain.mean() + 0.5 * error - settings.entropy * policy.entropy().mean()
+        return self.objective(outputs, value, rollout)
+
+
+def objective(outputs: Tensor, value: Tensor, rollout: Rollout, *, space: spaces.Space, settings: Settings) -> Tensor:
+    """PPO's loss from the agent's outputs ``[B, T, A]`` and values ``[B, T]``."""
+    policy = policy_of(outputs, space)
+    advantage = (rollout.advantage - rollout.advantage.mean()) / (rollout.advantage.std() + 1e-8)
+    ratio = (policy.log_prob(rollout.action) - rollout.log_prob).exp()
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage)
+    error = F.mse_loss(value, rollout.value + rollout.advantage)
+    return -gain.mean() + 0.5 * error - settings.entropy * policy.entropy().mean()
 
 
 def advantages(reward: Tensor, value: Tensor, ended: Tensor, after: Tensor, settings: Settings) -> Tensor:

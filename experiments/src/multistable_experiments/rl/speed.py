@@ -4,11 +4,13 @@ Layers of this library get the marks of episodes inside the rollout (``reset``).
 as if the rollout were one episode: with them they would have to loop or to cut the rollout, and be slower.
 
 On a GPU an update is replayed as one CUDA graph, with every memory: launched one by one, its kernels take 5 ms at 128
-steps, whatever the memory.
+steps, whatever the memory. There the loss after the memory is compiled and Adam is fused, too: some sixty small
+kernels, the same for all, would take as long as the memory.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -19,7 +21,7 @@ from multistable import BMRU, LRU, MinGRU, Stack
 from multistable_experiments.bench.measure import take_turns
 from multistable_experiments.bench.report import Row
 from multistable_experiments.rl.agent import Agent
-from multistable_experiments.rl.ppo import Learner, Rollout, Settings
+from multistable_experiments.rl.ppo import Learner, Rollout, Settings, objective
 
 __all__ = ["rows"]
 
@@ -85,7 +87,8 @@ def build_update(memory: nn.Module, T: int, device: str) -> Callable[[], None]:
     update = partial(learner.descend, Rollout(x, reset, state, action, *numbers.unbind(0)))
     if device == "cpu":
         return update
-    learner.optimiser = torch.optim.Adam(agent.parameters(), learner.settings.rate, capturable=True)
+    learner.objective = _compiled_objective()
+    learner.optimiser = torch.optim.Adam(agent.parameters(), learner.settings.rate, capturable=True, fused=True)
     replay = replayed(update)
 
     def run() -> None:
@@ -93,6 +96,11 @@ def build_update(memory: nn.Module, T: int, device: str) -> Callable[[], None]:
         torch.cuda.synchronize()
 
     return run
+
+
+@cache
+def _compiled_objective() -> Any:
+    return torch.compile(partial(objective, space=NoEnvs().single_action_space, settings=Settings()), dynamic=False)
 
 
 def replayed(update: Callable[[], None]) -> Callable[[], None]:
