@@ -622,7 +622,7 @@ def rivals() -> str:
         if result["contest"]["seed"] < 100:  # others are the search
             found.setdefault((result["contest"]["cell"], result["contest"]["machine"]), []).append(result)
     if not found:
-        return "Nothing is stored yet: `multistable machines --study rivals` takes three hours of one core."
+        return "Nothing is stored yet: `multistable machines --study rivals` takes four hours of one core."
     targets = [name for name in TARGETS if any(target == name for _, target in found)]
     rows = [(LAYERS[cell], *(failing(found.get((cell, name), [])) for name in targets)) for cell in LAYERS]
     return markdown_table("; ".join(["layer", *targets]), rows)
@@ -631,19 +631,20 @@ def rivals() -> str:
 def failing(results: list[dict]) -> str:
     """
     >>> failing([{"test": {"failing_length": n, "longest": 100}} for n in (None, 7, 12)])
-    '12 (7 to never in 100)'
+    '12 (7 to never in 100), 3 of 5 seeds'
     >>> failing([])
-    ''
+    'not computed'
     """
     if not results:
-        return ""
+        return "not computed"
     never = f"never in {results[0]['test']['longest']:,}"
     lengths = sorted(each["test"]["failing_length"] or float("inf") for each in results)
     low, middle, high = (
         never if length == float("inf") else f"{length:,}"
         for length in (lengths[0], lengths[len(lengths) // 2], lengths[-1])
     )
-    return middle if low == high else f"{middle} ({low} to {high})"
+    seeds = f", {len(results)} of 5 seeds" if len(results) < 5 else ""
+    return (middle if low == high else f"{middle} ({low} to {high})") + seeds
 
 
 DOCUMENTS = {

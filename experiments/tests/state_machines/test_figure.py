@@ -7,6 +7,7 @@ import pytest
 from multistable_experiments.files import read_json, write_json
 from multistable_experiments.state_machines.contest_figure import NEVER, draw_failing_length
 from multistable_experiments.state_machines.figure import SHOWN, circle, draw_machine, paired
+from multistable_experiments.state_machines.rivals import CELLS
 from multistable_experiments.tasks.state_tracking import machine
 
 RESULTS = Path(__file__).parents[2] / "results" / "machines"
@@ -46,4 +47,5 @@ def test_a_point_for_each_seed_that_is_not_of_the_search(tmp_path):
     assert axis.get_title(loc="left") == "S3"
     _, *points = axis.get_lines()  # the first is the length of training
     assert [float(point.get_xdata()[0]) for point in points] == [17, NEVER]
+    assert [text.get_text() for text in axis.texts] == ["not computed"] * (len(CELLS) - 1)
     assert "no results yet" in draw_failing_length(tmp_path / "none").get_supxlabel()

@@ -15,7 +15,7 @@ __all__ = ["draw_failing_length", "failing_lengths"]
 
 NEVER = 3 * TEST["longest"]
 """Where models that never fail are drawn."""
-ALL = COLOURS | {"FSM": INK, "LSTM": "#56b4e9"}
+ALL = COLOURS | {"FSM": INK, "LSTM": "#56b4e9", "DeltaNet": "#cc79a7"}
 Lengths = dict[tuple[str, str], list[int | None]]
 
 
@@ -53,6 +53,8 @@ def draw_failing_length(folder: Path) -> Figure:
 
 
 def draw_layer(axis: Axes, row: int, name: str, lengths: list[int | None]) -> None:
+    if not lengths:
+        axis.text(1, row, "not computed", fontsize=7, color=GREY, va="center")
     for seed, length in enumerate(lengths):
         place, height = length or NEVER, row + 0.13 * (seed - (len(lengths) - 1) / 2)  # side by side
         colour = ALL[name.split(",")[0]]  # that of the layer, whatever its arguments

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from multistable import Stack
 from multistable.machines import Transducer
+from multistable_experiments.state_machines.delta_net import DeltaStack
 from multistable_experiments.state_machines.training import Data, loss
 from multistable_experiments.tasks.seeds import generator
 from multistable_experiments.tasks.state_tracking import failing_length, machine
@@ -22,7 +23,7 @@ __all__ = ["CELLS", "LAYERS", "RATES", "SEARCH_SEED", "Contest", "build_rival", 
 
 LAYERS = {
     "fsm": "FSM", "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU", "lru-ring": "LRU, moduli 0.9 to 1",
-    "mingru": "minGRU", "gru": "GRU", "lstm": "LSTM",
+    "mingru": "minGRU", "deltanet": "DeltaNet", "gru": "GRU", "lstm": "LSTM",
 }  # fmt: skip
 """How tables and figures call them."""
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {"lru-ring": ("lru", {"r_min": 0.9, "r_max": 1.0})}
@@ -71,8 +72,11 @@ class Reader(nn.Module):
 
     def __init__(self, cell: str, n_symbols: int, n_outputs: int, width: int, blocks: int) -> None:
         super().__init__()
-        cell, options = OPTIONS.get(cell, (cell, {}))
-        self.rnn = Stack(cell, n_symbols, width, blocks, batch_first=True, **options)
+        if cell == "deltanet":
+            self.rnn = DeltaStack(n_symbols, width, blocks)
+        else:
+            cell, options = OPTIONS.get(cell, (cell, {}))
+            self.rnn = Stack(cell, n_symbols, width, blocks, batch_first=True, **options)
         self.read_out = nn.Linear(width, n_outputs)
 
     def forward(self, symbols: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
