@@ -203,25 +203,30 @@ def _walk(
             word = tl.where(mark, _constant(word, BITS, ONES, PLACES), word)
         maps += (word,)
 
-    strand = tl.full([S, BN], IDENTITY, WORD)
-    if S > 1 or WHOLE:
-        for u in tl.static_range(U):
+    if S > 1 or WHOLE:  # each step's map becomes that of its strand up to it
+        strand = maps[0]
+        composed = (strand,)
+        for u in tl.static_range(1, U):
             strand = _compose(strand, maps[u], BITS, ONES)
+            composed += (strand,)
+        maps = composed
     if WHOLE:
         if S > 1:
             strand = _last_row(_prefixes(strand, BITS, ONES, IDENTITY)[1], S)
         total = _compose(total, strand, BITS, ONES)
     else:
-        state_u = state
+        entering = state
         if S > 1:
             before, strand = _prefixes(strand, BITS, ONES, IDENTITY)
-            state_u = _look_up(before, state, BITS, ONES)
+            entering = _look_up(before, state, BITS, ONES)
             state = _look_up(_last_row(strand, S), state, BITS, ONES)
         for u in tl.static_range(U):
-            state_u = _look_up(maps[u], state_u, BITS, ONES)
+            state_u = _look_up(maps[u], entering, BITS, ONES)
             store(p_s + u * s_t, state_u.to(p_s.dtype.element_ty), o_s + u < end, MASKED)
+            if S == 1:
+                entering = state_u
         if S == 1:
-            state = state_u
+            state = entering
     return state, total
 
 
