@@ -23,6 +23,6 @@ def cut(request, monkeypatch):
         tilings = ((1.0, launch.Tiling(2, 1, warps, BN)),)
         for module in (latch, latch_grad, linear, linear_grad):
             monkeypatch.setattr(module, "_TILINGS", dict.fromkeys(("wide", "pairs", "unaligned", "single"), tilings))
-        monkeypatch.setattr(maps, "_TILINGS", tilings)
+        monkeypatch.setattr(maps, "_TILINGS", dict.fromkeys((1, 2, 3), tilings))
     yield request.param
     launch.launch_config.cache_clear()

@@ -45,7 +45,17 @@ from multistable.ops.triton.primitives import (
 
 __all__ = ["map_adjoint", "map_forward", "map_pack"]
 
-_TILINGS: Tilings = ((6, Tiling(4, 6, warps=2, BN=64)), (2, Tiling(8, 6)))  # those of the latch
+_MANY: Tilings = (
+    (6, Tiling(16, 3, warps=8, BN=64)),
+    (3, Tiling(8, 6, warps=2)),
+    (1.5, Tiling(8, 6, warps=4)),
+)
+_TILINGS: dict[int, Tilings] = {
+    1: (*_MANY, (0.5, Tiling(16, 4, warps=8))),
+    2: (*_MANY, (0.5, Tiling(16, 6, warps=4, BN=16))),
+    3: ((6, Tiling(4, 6, warps=2, BN=64)), (2, Tiling(8, 6))),  # those of the latch
+}
+"""By bits of a state. Maps of bytes are few words, and composing them is cheap: strands share the columns."""
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -354,7 +364,7 @@ def map_forward(
     W, constants = N // per_word, _constants(state_bits(K), per_word)
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (inputs, outputs) = align(W, steps(words), steps(states))
-    config = launch_config(B, T, W, _TILINGS, per_word * words.itemsize, states.device)
+    config = launch_config(B, T, W, _TILINGS[min(state_bits(K), 3)], per_word * words.itemsize, states.device)
     resets = strided_reset(reset, reverse)
     sizes, start = (T, W, config.C, config.L, config.column_blocks), s0
     launch = partial(_forward_kernel[(config.programs,)], ROW=ROW)
