@@ -176,7 +176,9 @@ def test_a_copy_by_rows_copies(N: int, dtype: torch.dtype) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: it is part of torch for GPUs")
     code = f"""
 import torch
+from multistable_experiments.bench import row_copy
 from multistable_experiments.bench.row_copy import walk
+row_copy.CHUNK = 8
 x = torch.randn(2, 13, {N}).to({dtype})
 y = torch.zeros_like(x)
 walk(x, y, 64, 2)

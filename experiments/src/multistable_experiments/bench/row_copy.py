@@ -21,6 +21,7 @@ __all__ = ["row_copy_rows", "walk"]
 
 BLOCKS = ((64, 2), (128, 4))  # columns, warps
 SECTOR = 32  # bytes
+CHUNK = 512  # steps of a program: few sequences must fill the GPU, too
 
 
 def row_copy_rows(seed: int) -> Iterator[Row]:
@@ -39,23 +40,24 @@ def row_copy_rows(seed: int) -> Iterator[Row]:
 
 
 def walk(x: Tensor, y: Tensor, columns: int, warps: int) -> None:
-    """Copy ``x [B, T, N]`` to y, a program for each sequence and block of columns, eight rows at a time."""
+    """Copy ``x [B, T, N]`` to y: a program for each block of columns of a chunk, eight rows at a time."""
     B, T, N = x.shape
     if x.itemsize == 2 and N % 2 == 0:  # two numbers in a word, as the scans read them
         x, y, N = x.view(torch.int32), y.view(torch.int32), N // 2
     columns = min(columns, 1 << (N.bit_length() - 1))
     kernel: Any = _walk_kernel
-    kernel[(B * triton.cdiv(N, columns),)](x, y, T, N, BN=columns, U=8, num_warps=warps)
+    blocks, chunks = triton.cdiv(N, columns), triton.cdiv(T, CHUNK)
+    kernel[(blocks * chunks, B)](x, y, T, N, blocks, BN=columns, U=8, L=CHUNK, num_warps=warps)
 
 
-@triton.jit(do_not_specialize=["T", "N"])
-def _walk_kernel(x, y, T, N, BN: tl.constexpr, U: tl.constexpr):
-    blocks = tl.cdiv(N, BN)
-    sequence = (tl.program_id(0) // blocks).to(tl.int64)
+@triton.jit(do_not_specialize=["T", "N", "blocks"])
+def _walk_kernel(x, y, T, N, blocks, BN: tl.constexpr, U: tl.constexpr, L: tl.constexpr):
+    begin = (tl.program_id(0) // blocks) * L
+    end = tl.minimum(begin + L, T)
     columns = tl.minimum((tl.program_id(0) % blocks) * BN, N - BN) + tl.arange(0, BN)
     step = tl.arange(0, U)[:, None]
-    p = (sequence * T + step) * N + columns[None, :]
-    for t in tl.range(0, T, U, num_stages=4):
-        inside = t + step < T
+    p = (tl.program_id(1).to(tl.int64) * T + begin + step) * N + columns[None, :]
+    for t in tl.range(begin, end, U, num_stages=4):
+        inside = t + step < end
         tl.store(y + p, tl.load(x + p, mask=inside, other=0), mask=inside)
         p += U * N
