@@ -7,6 +7,7 @@ logarithmic axis, too. A line below the picture says what has not been computed.
 import itertools
 import math
 import statistics
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,7 +71,8 @@ class Results:
             words.append(f"failed: {some(list(self.failed))}")
         if self.missing:
             words.append(f"not computed yet: {some(list(self.missing))}")
-        figure.supxlabel("; ".join(words), fontsize=8, color=GREY, x=0.01, ha="left")
+        width = int(15 * figure.get_figwidth())  # characters of this size
+        figure.supxlabel(textwrap.fill("; ".join(words), width), fontsize=8, color=GREY, x=0.01, ha="left")
 
 
 def some(names: Sequence[str]) -> str:
