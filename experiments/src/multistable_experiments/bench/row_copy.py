@@ -57,7 +57,7 @@ def _walk_kernel(x, y, T, N, blocks, BN: tl.constexpr, U: tl.constexpr, L: tl.co
     columns = tl.minimum((tl.program_id(0) % blocks) * BN, N - BN) + tl.arange(0, BN)
     step = tl.arange(0, U)[:, None]
     p = (tl.program_id(1).to(tl.int64) * T + begin + step) * N + columns[None, :]
-    for t in tl.range(begin, end, U, num_stages=4):
+    for t in tl.range(begin, end, U, num_stages=4):  # pyright: ignore[reportGeneralTypeIssues]
         inside = t + step < end
         tl.store(y + p, tl.load(x + p, mask=inside, other=0), mask=inside)
         p += U * N
