@@ -169,7 +169,7 @@ class LRU(Recurrent):
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, *polar = self.parameters_of(layer)
-        if is_one_kernel(x, weight, h, *polar):
+        if weight.dtype == torch.float32 and is_one_kernel(x, weight, h, *polar):
             h = lru_step(F.linear(x, weight, bias), h, *polar)
         else:
             b = self.project(x, layer)

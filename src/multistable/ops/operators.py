@@ -93,11 +93,11 @@ def intercepted(*args: Any) -> bool:
         return True
     if _torch._C._len_torch_dispatch_stack() + _torch._C._len_torch_function_stack() > 0:
         return True
-    batched = _torch._C._functorch.is_legacy_batchedtensor
+    is_batch = _torch._C._functorch.is_legacy_batchedtensor
     for x in args:  # a loop: generators take twice as long, 4 us for four tensors
         if not isinstance(x, Tensor):
             continue
-        if type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta or batched(x):
+        if type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta or is_batch(x):
             return True
     return False
 
