@@ -2,7 +2,7 @@
 
 Called from Python, a step takes as long as its launches: some 8 us each, and by torch's operations a BMRU has twelve,
 an LRU twenty. torch compiles a few lines of CUDA to an elementwise kernel of its own (``torch.cuda.jiterator``), whose
-launch takes no longer than that of an addition. A Triton kernel's takes eight times as long.
+launch takes no longer than that of an addition. A scan over one step took longer than all of them, by what prepares it.
 
 The lines below are the definitions once more: :func:`multistable.ops.reference.bmru_step`, bit for bit, and the steps
 of ``LRU`` and ``MinGRU``. ``T`` is float32 for numbers of 16 bits, too: only the result is rounded to them.
