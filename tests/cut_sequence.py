@@ -5,14 +5,12 @@ Every rank computes the whole by itself and compares its piece. Whatever is wron
 
 import sys
 
-import torch.distributed as dist
-
 from cut_layers import check_layers, check_models
 from cut_pieces import CUTS
 from cut_scans import check_bits, check_bytes, check_bytes_of_others, check_gradients
 from cut_wrappers import check_checkpointing, check_compile, check_mesh, check_refusals, check_streamed
 from multistable.distributed import piece
-from ranks import join
+from ranks import join, leave
 
 if __name__ == "__main__":
     rank, size = join(sys.argv[1])
@@ -30,6 +28,5 @@ if __name__ == "__main__":
     check_compile(CUTS[size][0])
     if size == 4:
         check_mesh()
-    dist.barrier()
-    dist.destroy_process_group()
+    leave()
     print("all equal")

@@ -1,5 +1,6 @@
-"""Start one process per rank, from a script in this folder; join the process group from there."""
+"""Start one process per rank, from a script in this folder; join the process group from there, and leave it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch.distributed as dist
 
 import multistable
 
-__all__ = ["join", "run"]
+__all__ = ["join", "leave", "run", "threads_of_gloo"]
 
 HERE = Path(__file__).parent
 
@@ -42,3 +43,21 @@ def join(folder: str, timeout: float = 120) -> tuple[int, int]:
     where = {"init_method": f"file://{folder}/store", "rank": rank, "world_size": size}
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout), **where)
     return rank, size
+
+
+def leave() -> None:
+    """Wait for the others and end the process group, with its threads.
+
+    A thread that outlives the interpreter aborts the process, one in eight times: it frees the tensor of the last
+    barrier. A group ends with the last reference to it, and a mesh or a wrapped model has one.
+    """
+    dist.barrier()
+    gc.collect()
+    dist.destroy_process_group()
+    assert not threads_of_gloo()
+
+
+def threads_of_gloo() -> list[str]:
+    """The names of gloo's threads in this process; none where the system does not list them."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]

@@ -113,6 +113,23 @@ def test_modules_that_need_all_pieces_are_refused(rnn):
         streamed(rnn, lambda _: torch.zeros(1, 1, 3), 1, lambda y, _: y.sum())
 
 
+@pytest.mark.parametrize("state", [None, torch.ones(2, 6)], ids=["zero", "given"])
+def test_one_sequence_without_a_batch(state):
+    torch.manual_seed(0)
+    rnn, x = BMRU(3, 6, 2), torch.randn(30, 3)
+    rnn(x, state)[0].square().sum().backward()
+    expected = [parameter.grad for parameter in rnn.parameters()]
+    rnn.zero_grad()
+    streamed(rnn, lambda i: x[10 * i : 10 * i + 10], 3, lambda y, _: y.square().sum(), state)
+    for a, b in zip(rnn.parameters(), expected, strict=True):
+        assert torch.allclose(a.grad, b, atol=1e-5)
+
+
+def test_no_piece_is_refused():
+    with pytest.raises(ValueError, match="count must be a positive integer, got 0"):
+        streamed(BMRU(3, 4), lambda _: torch.randn(2, 1, 3), 0, lambda y, _: y.sum())
+
+
 def test_a_loss_of_several_numbers_is_refused():
     x = torch.randn(5, 2, 3)
     with pytest.raises(ValueError, match=r"loss must return one number, a tensor of shape \[\], got \[5, 2\]"):

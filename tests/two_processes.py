@@ -16,6 +16,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
 
 from multistable import BMRU, Hybrid, HysteresisMRU, Stack
+from ranks import leave
 
 MAKE = {
     "bmru": lambda: BMRU(8, 16, 2, batch_first=True),
@@ -70,14 +71,17 @@ def check_checkpoint(model, alone, other, folder: Path) -> None:
         assert torch.equal(full(gathered[key]), value), key
 
 
-if __name__ == "__main__":
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
+def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
     for name in MAKE:
-        compare(name, DistributedDataParallel, Path(sys.argv[1]) / "ddp")
-        compare(name, lambda model: shard(model, mesh), Path(sys.argv[1]) / "fsdp")
-    dist.barrier()
-    dist.destroy_process_group()
+        compare(name, DistributedDataParallel, folder / "ddp")
+        compare(name, lambda model: shard(model, mesh), folder / "fsdp")
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]))
+    leave()
     print("all equal")

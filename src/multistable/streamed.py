@@ -13,14 +13,15 @@ from multistable.layers.hysteresis import HysteresisMRU
 from multistable.layers.mru import MRU
 from multistable.models.norm import BatchNorm
 from multistable.ops.bits import pack_bits, unpack_bits
+from multistable.ops.checks import check_sizes
 from multistable.ops.numerics import wide
 
 __all__ = ["Streamed", "streamed"]
 
 
 class Streamed(NamedTuple):
-    """What :func:`streamed` computed: the sum of the losses, the state after the last piece, and the gradient of the
-    initial state, which is None if that was."""
+    """Result of :func:`streamed`: the sum of the losses, the state after the last piece, and the gradient of the
+    initial state (None if no state was given)."""
 
     loss: Tensor
     state: Any
@@ -35,14 +36,14 @@ def streamed(
     state: Any = None,
     parameters: Iterable[Tensor] | None = None,
 ) -> Streamed:
-    """Add the gradients of ``sum_i loss(output_i, i)`` to ``.grad``, where the outputs are those of one sequence::
+    """Add the gradients of ``sum_i loss(output_i, i)`` over one sequence to ``.grad``::
 
         output_i, state_{i+1} = module(piece(i), state_i)        i = 0 ... count - 1
 
-    The forward pass keeps the states between pieces alone. The backward pass runs from the last piece to the first,
-    computes each a second time, and hands the gradient of its state on. So the gradients are those of the whole
-    sequence, and what is in memory at any time is one piece, and ``count`` states: those of a
-    :class:`~multistable.BMRU` are stored as two bits per unit, others as they are.
+    The forward pass keeps only the states between pieces. The backward pass runs from the last piece to the first,
+    recomputes each one, and passes the gradient of its state to the piece before. The gradients equal those of the
+    whole sequence, but memory holds one piece and ``count`` states at a time. States of a :class:`~multistable.BMRU`
+    take two bits per unit, others are stored as they are.
 
     Args:
         module: a layer, a :class:`~multistable.Stack` or a :class:`~multistable.SequenceModel` with pooling
@@ -65,6 +66,7 @@ def streamed(
         True
     """
     _check(module)
+    check_sizes(1, count=count)
     leaves = [x for x in (module.parameters() if parameters is None else parameters) if x.requires_grad]
     seed = int(torch.randint(1 << 62, ()))
     kept = _Kept(module, state)
@@ -95,7 +97,7 @@ def streamed(
 
 
 def _gradients(outputs: list[Tensor], inputs: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-    """Zeros for inputs that the outputs do not depend on. That of an empty piece may depend on none."""
+    """Gradients of the inputs, zeros where no output depends on one; an empty piece may depend on none."""
     reached = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad]
     if not reached:
         return [torch.zeros_like(x) for x in inputs]
@@ -110,8 +112,8 @@ class _Kept:
     def __init__(self, module: nn.Module, initial: Any) -> None:
         self.levels = None
         if isinstance(module, BMRU):
-            self.levels = torch.stack([module.parameters_of(layer)[2] for layer in range(module.num_layers)])[:, None]
-            self.levels = self.levels.detach()
+            levels = [module.parameters_of(layer)[2] for layer in range(module.num_layers)]
+            self.levels = torch.stack(levels).detach()  # [L, N]
         self.initial = initial
         self.states: list[Any] = [initial]
 
@@ -136,7 +138,8 @@ class _Kept:
 
     def _values(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         assert self.levels is not None
-        up = self.levels.to(like.dtype).expand_as(like)
+        levels = self.levels if like.ndim == 2 else self.levels[:, None]  # [L, N], of a batch [L, 1, N]
+        up = levels.to(like.dtype).expand_as(like)
         return up, -up, torch.zeros_like(like) if self.initial is None else self.initial.to(like.dtype)
 
 

@@ -37,7 +37,7 @@ def test_three_branches_equal_iteration():
 
 
 def test_more_branches_than_a_map_can_have():
-    with pytest.raises(ValueError, match="max_branches must lie between 1 and 16, got 17"):
+    with pytest.raises(ValueError, match="max_branches must be at most 16, got 17"):
         branch_scan(simplified_brc(), (torch.zeros(1, 2, 1), torch.ones(1, 2, 1)), max_branches=17)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.export import Dim
 from torch.utils._pytree import tree_leaves
 
-from multistable import BMRU, BRC, LRU, Hybrid, HysteresisMRU, MinGRU, Stack, ops
+from multistable import BMRU, BRC, FSM, LRU, Hybrid, HysteresisMRU, MinGRU, Stack, ops
 from multistable.export import decompositions
 from multistable.layers import find_layer
 from multistable.models import ModelConfig, PositionConfig, build_model
@@ -150,6 +150,7 @@ EVERY = [
     ("hybrid", 1e-5),
     ("mingru", 1e-5),
     ("hysteresis", 2e-5),  # ONNX Runtime's tanh in float32
+    ("fsm:5", 0),
 ]
 
 
@@ -157,8 +158,9 @@ EVERY = [
 def test_the_ordinary_call(tmp_path, name, tolerance):
     """``torch.onnx.export(model, args, path)``, with names, any batch and any length."""
     torch.manual_seed(0)
-    rnn = find_layer(name)[0](3, 8, num_layers=2).eval()
-    rnn = with_exact_products(rnn) if name == "bmru" else rnn
+    kind, options = find_layer(name)
+    rnn = kind(3, 8, num_layers=2, **options).eval()
+    rnn = with_exact_products(rnn) if tolerance == 0 else rnn
     path, names = tmp_path / "layer.onnx", ["output", "h_n"]
     torch.onnx.export(
         rnn, (torch.zeros(5, 4, 3),), path, input_names=["input"], output_names=names,
@@ -183,6 +185,41 @@ def test_the_ordinary_call_of_a_stack(tmp_path):
     x = torch.randn(2, 30, 3)
     for actual, expected in zip(session.run(None, {"input": x.numpy()}), rnn(x), strict=True):
         torch.testing.assert_close(torch.from_numpy(actual), expected, rtol=1e-4, atol=1e-4)
+
+
+class Output(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = BMRU(3, 8)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_old_exporter_names_the_operator(tmp_path):
+    with pytest.raises(torch.onnx.errors.UnsupportedOperatorError, match="multistable::bmru_layer"):
+        torch.onnx.export(Output(), (torch.zeros(5, 4, 3),), tmp_path / "layer.onnx", dynamo=False)
+
+
+@pytest.mark.parametrize("n_states", [2, 5, 16])
+def test_machines_are_in_the_same_states(tmp_path, n_states):
+    """Words of every size, in both directions, with resets."""
+    torch.manual_seed(0)
+    rnn = with_exact_products(FSM(3, 6, n_states=n_states, batch_first=True, bidirectional=True))
+
+    def inputs(B, T):
+        h0 = torch.nn.functional.one_hot(torch.randint(n_states, (2, B, 6)), n_states).flatten(2).float()
+        h0 = torch.cat([torch.zeros(2, B, 6), h0], dim=-1)
+        return torch.randint(-8, 9, (B, T, 3)) / 4, h0, torch.rand(B, T) < 0.2, torch.randint(1, T + 1, (B,))
+
+    model = AllInputs(rnn)
+    axes = ({0: BATCH, 1: TIME}, {1: BATCH}, {0: BATCH, 1: TIME}, {0: BATCH})
+    session = Session(plain_program(model, inputs(3, 6), axes), tmp_path / "layer.onnx")
+    args = inputs(8, 40)
+    for actual, expected in zip(session(*args), model(*args), strict=True):
+        assert_same_bits(actual, expected)
+    assert expected.unique().numel() > 1
 
 
 class AllInputs(torch.nn.Module):

@@ -233,3 +233,20 @@ def test_weights_and_biases_start_within_the_bound_of_linear():
     rnn = MinGRU(100, 400)
     for parameter in (rnn.weight_ih_l0, rnn.bias_ih_l0):
         assert 0.095 < parameter.abs().max() <= 0.1
+
+
+class Doubled(BMRU):
+    """A layer of somebody who does not know that a BMRU copies its last state."""
+
+    def scan_layer(self, x, layer, reverse, h0, steps):
+        h = 2 * super().scan_layer(x, layer, reverse, h0, steps)[0]
+        return h, h[-1]
+
+
+@torch.no_grad()
+def test_a_subclass_may_return_a_view_of_its_states():
+    output, h_n = Doubled(3, 5)(torch.randn(7, 4, 3))
+    expected = output.clone()
+    assert torch.equal(h_n[0], output[-1])
+    h_n.zero_()
+    assert torch.equal(output, expected)

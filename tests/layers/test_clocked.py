@@ -124,3 +124,5 @@ def test_bad_arguments_raise():
         ClockedRNN(nbrc(), D, N, n_clock=math.inf)
     with pytest.raises(ValueError, match="max_branches must be a positive integer, got 0"):
         ClockedRNN(brc(), D, N, max_branches=0)
+    with pytest.raises(ValueError, match="max_branches must be at most 16, got 17"):
+        ClockedRNN(brc(), D, N, max_branches=17)

@@ -49,6 +49,30 @@ def test_step_unbatched_and_without_state(name):
     assert_close(state, states[:, 0])
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("gradients", [False, True], ids=["without", "with"])
+def test_states_can_be_detached_in_place(name, num_layers, gradients):
+    """As those of ``nn.GRU``: truncated backpropagation does it. Views refuse."""
+    cell = make(name, num_layers=num_layers)
+    x, before = random_batch(cell)
+    with torch.set_grad_enabled(gradients):
+        states = [cell(x)[1], cell(x, before)[1], cell.step(x[:, 0])[1], cell.step(x[:, 0], before)[1]]
+    for state in states:
+        state.detach_()
+        state.mul_(torch.ones(1, dtype=state.dtype, requires_grad=True))
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("gradients", [False, True], ids=["without", "with"])
+def test_features_and_states_of_a_step_have_memory_of_their_own(name, num_layers, gradients):
+    """Who changes one of them in place changes no other."""
+    cell = make(name, num_layers=num_layers)
+    x, before = random_batch(cell)
+    with torch.set_grad_enabled(gradients):
+        features, after = cell.step(x[:, 0], before)
+    assert len({each.untyped_storage().data_ptr() for each in (x, features, before, after)}) == 4
+
+
 def test_reset_equals_separate_sequences(name):
     cell = make(name, bidirectional=True)
     x, h0 = random_batch(cell)
@@ -248,14 +272,20 @@ def test_output_is_contiguous_as_that_of_gru(name, bidirectional, padded):
     assert h_n.is_contiguous()
 
 
-@pytest.mark.parametrize("length", [0, T])
-def test_the_last_state_has_memory_of_its_own(name, length):
-    """A state that is kept or saved must neither keep all states nor change with ``hx``."""
-    cell = make(name, num_layers=1)
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time first", "batch first"])
+@pytest.mark.parametrize(("length", "padded"), [(0, True), (1, False), (T, False), (T, True)])
+@pytest.mark.parametrize("gradients", [False, True], ids=["without", "with"])
+def test_the_last_state_has_memory_of_its_own(name, length, batch_first, padded, gradients):
+    """A state that is kept or saved must neither keep all states nor change with them or with ``hx``."""
+    cell = make(name, num_layers=1, batch_first=batch_first)
     x, h0 = random_batch(cell, length)
-    _, h_n = cell(x, h0, lengths=torch.full((B,), length))
+    h0 = h0.mT.contiguous().mT
+    x = x if batch_first else x.transpose(0, 1)
+    with torch.set_grad_enabled(gradients):
+        output, h_n = cell(x, h0, lengths=torch.full((B,), length) if padded else None)
+    assert h_n.is_contiguous()
     assert h_n.untyped_storage().nbytes() == h_n.nbytes
-    assert h_n.untyped_storage().data_ptr() != h0.untyped_storage().data_ptr()
+    assert len({each.untyped_storage().data_ptr() for each in (output, h0, h_n)}) == 3
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)

@@ -145,6 +145,11 @@ def test_nan_scores_are_seen():
     output, _ = rnn(x)
     assert output[0, 2].isnan().all()
     assert output[0, [0, 1, 3, 4]].isfinite().all()
+    state, outputs = None, []
+    for x_t in x.unbind(1):
+        y, state = rnn.step(x_t, state)
+        outputs.append(y)
+    assert torch.equal(torch.stack(outputs, dim=1).nan_to_num(9), output.nan_to_num(9))
 
 
 @pytest.mark.parametrize(

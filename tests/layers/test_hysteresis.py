@@ -20,6 +20,7 @@ def test_layer_matches_the_mru_of_the_same_field():
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-9)
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 11), reason="torch's compiler cannot trace this unit before 2.11")
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # raised when dynamo traces it
 def test_compiles_as_one_graph():
     torch.compiler.reset()

@@ -43,5 +43,7 @@ def test_bad_arguments_raise():
         MRU(linear(), D, N)
     with pytest.raises(ValueError, match="max_branches must be a positive integer, got 0"):
         MRU(brc(), D, N, max_branches=0)
+    with pytest.raises(ValueError, match="max_branches must be at most 16, got 17"):
+        MRU(brc(), D, N, max_branches=17)
     with pytest.raises(ValueError, match="n_grid must be a positive integer, got 0"):
         MRU(brc(), D, N, n_grid=0)

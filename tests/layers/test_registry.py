@@ -35,7 +35,17 @@ def test_alpha_surr_of_the_configuration_reaches_an_mru():
 
 @pytest.mark.parametrize(
     "name",
-    ["mru", "clocked", "clocked:brc", "clocked:brc:0", "clocked:brc:2.5", "mru:gru", "bmru:brc:2", "mru:brc:2:3"],
+    [
+        "mru",
+        "clocked",
+        "clocked:brc",
+        "clocked:brc:0",
+        "clocked:brc:2.5",
+        "mru:gru",
+        "bmru:brc:2",
+        "mru:brc:2:3",
+        "mru:brc:17",
+    ],
 )
 def test_unknown_names_raise(name):
     with pytest.raises(ValueError, match=r"cells must be names out of bmru, .*clocked:FIELD:N .* brc, .*, got '"):

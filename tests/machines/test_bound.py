@@ -1,5 +1,6 @@
 """Proofs unit by unit: machines with units that do as they like, and no proof of what is wrong."""
 
+import math
 from itertools import permutations, product
 
 import pytest
@@ -71,6 +72,22 @@ def test_nan_proves_nothing(name):
     with torch.no_grad():
         model.get_parameter(name).view(-1)[0] = torch.nan
     assert not prove_by_units(model, S3)[0] > 1
+    verdict = certify(model, S3)
+    assert verdict.right is None
+    assert math.isnan(verdict.margin)
+
+
+@pytest.mark.parametrize("units", [254, 255, 300])
+def test_sums_too_long_for_a_bound_prove_nothing(units):
+    """In bfloat16 the bound ``n u / (1 - n u)`` on the rounding of n = 256 terms is infinite, and negative beyond."""
+    model = Transducer(1, 2, units=units, n_states=1, dtype=torch.bfloat16)
+    right = Machine(((0,),), (1,))
+    with torch.no_grad():
+        model.read_out.weight.zero_()
+        model.read_out.bias.copy_(torch.tensor([-1.0, 1.0]))
+    verdict = certify(model, right)
+    assert verdict.right is None
+    assert 0 <= verdict.margin < 1
 
 
 def test_what_is_proven_is_right():

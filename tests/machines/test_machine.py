@@ -25,3 +25,27 @@ def test_run():
 def test_bad_machines(table, output, message):
     with pytest.raises(ValueError, match=message):
         Machine(table, output)
+
+
+@pytest.mark.parametrize("Q", [2, 20], ids=["scan", "loop"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int16, torch.int64])
+def test_symbols_of_any_integer_dtype(dtype, Q):
+    counter = Machine(tuple((q, (q + 1) % Q) for q in range(Q)), tuple(range(Q)))
+    states = counter.states(torch.tensor([[1, 0, 1]]).to(dtype))
+    assert states.tolist() == [[1, 1, 2 % Q]]
+    assert states.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("symbols", "start", "message"),
+    [
+        (torch.tensor([[0, -1]]), None, "symbols must lie between 0 and 1, got -1 to 0"),
+        (torch.tensor([[0, 2]]), None, "symbols must lie between 0 and 1, got 0 to 2"),
+        (torch.tensor([[0.0, 1.0]]), None, "symbols must be integers .B, T., got torch.float32"),
+        (torch.tensor([0, 1]), None, r"symbols must be integers .B, T., got torch.int64 \[2\]"),
+        (torch.tensor([[0, 1]]), torch.tensor([256]), "start must lie between 0 and 1, got 256"),
+    ],
+)
+def test_bad_input(symbols, start, message):
+    with pytest.raises(ValueError, match=message):
+        Machine(((0, 1), (1, 0)), (0, 1)).states(symbols, start)

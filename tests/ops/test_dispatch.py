@@ -97,12 +97,24 @@ def test_explain_raises_on_an_unknown_name():
 
 @pytest.mark.parametrize(("capability", "refused"), [((7, 5), True), ((8, 0), False), ((9, 0), False)])
 def test_gpus_before_ampere_are_refused_with_a_reason(monkeypatch, capability, refused):
+    pytest.importorskip("triton")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(dispatch, "_installed", lambda package: True)
-    dispatch._is_old.cache_clear()
+    dispatch._gpu_refusal.cache_clear()
     reason = dispatch._REFUSALS["triton"](torch.device("cuda"), False)
-    dispatch._is_old.cache_clear()
+    dispatch._gpu_refusal.cache_clear()
     assert (reason is not None and "8.0" in reason) == refused
+
+
+@pytest.mark.parametrize(("version", "refused"), [("3.4.0", True), ("3.6.0+git1", False), ("3.10.0", False)])
+def test_an_old_triton_is_refused_with_a_reason(monkeypatch, version, refused):
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(triton, "__version__", version)
+    dispatch._gpu_refusal.cache_clear()
+    reason = dispatch._REFUSALS["triton"](torch.device("cuda"), False)
+    dispatch._gpu_refusal.cache_clear()
+    assert reason == ("triton 3.4.0 is older than 3.6" if refused else None)
 
 
 def test_an_unknown_backend_raises():

@@ -75,3 +75,9 @@ def test_every_mutation_of_the_list_applies(mutate):
         assert mutate.mutated(mutate.ROOT / mutation["file"], mutation)  # exits otherwise
         missing = [test for test in mutation["tests"] if not (mutate.ROOT / test.partition("::")[0]).is_file()]
         assert not missing, mutation["id"]
+
+
+def test_an_unknown_mutation_is_named(mutate, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["mutate.py", "--only", "no-such-mutation"])
+    with pytest.raises(SystemExit, match="no mutation is called no-such-mutation"):
+        mutate.main()

@@ -1,4 +1,4 @@
-"""What layers and models need from other ranks besides states: sums, a tensor of one rank, marks, positions, turns."""
+"""Exchanges between ranks other than scans: sums, one rank's tensor, marks, positions, and running in turn."""
 
 from collections.abc import Callable
 from typing import Any
@@ -145,7 +145,7 @@ class _Receive(Function):
 
 
 class _HandOn(Function):
-    """Hand the last state to the next rank, and get its gradient from there. All get to know that of the final rank."""
+    """Send the last state to the next rank and receive its gradient; gather the final rank's last state everywhere."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, last: Tensor, exchange: Exchange, reverse: bool) -> tuple[Tensor, Tensor]:

@@ -37,6 +37,8 @@ class Exchange:
         group = group.get_group() if isinstance(group, DeviceMesh) else group
         self.group: Any = dist.group.WORLD if group is None else group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        if self.rank < 0:
+            raise ValueError(f"group must include this process, rank {dist.get_rank()} of all; it does not")
         self.count = self.bytes_sent = 0
 
     def gather(self, what: str, *tensors: Tensor) -> list[Tensor]:

@@ -76,7 +76,7 @@ class Piece:
         return self.given
 
     def kept(self) -> tuple[Any, ...]:
-        """The inputs to keep for the backward. In the place of None, which has the shape of the states, they stand."""
+        """The inputs to keep for the backward; None for one that only needs the shape and dtype of the states."""
         return self.given
 
     def marks(self, steps: slice) -> Tensor | None:
@@ -89,7 +89,7 @@ class Piece:
         return self.reset.any(dim=1)
 
     def summary(self) -> Tensors:
-        """What the others need to know."""
+        """What the other ranks need to know about this piece."""
         raise NotImplementedError
 
     def compose(self, *gathered: Tensor) -> Tensors:

@@ -84,7 +84,7 @@ class FromFinal(Function):
 
 
 def is_first(exchange: Exchange, reverse: bool) -> bool:
-    """Whether the scan starts on this rank."""
+    """True on the rank where the scan starts."""
     return exchange.rank == (exchange.size - 1 if reverse else 0)
 
 

@@ -45,7 +45,7 @@ def roots(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sides(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The upper and the lower equilibrium; where there is only one, it and its mirror image, that of -x."""
+    """The upper and the lower equilibrium; where there is only one, it and its mirror image (the equilibrium at -x)."""
     a, size = beta + 1, x.abs().clamp_(max=torch.finfo(x.dtype).max / 8)
     # Near is the root on the side of x, which always exists.
     near = _upper(size, a, *fold, _bend(size, (-a).clamp_(min=0)))
@@ -56,7 +56,7 @@ def sides(x: Tensor, beta: Tensor, fold: tuple[Tensor, Tensor, Tensor]) -> tuple
 
 
 def _with_sign(size: Tensor, x: Tensor) -> Tensor:
-    """``size`` with the sign of x; that of zero does not matter, because both signs are computed."""
+    """``size`` with the sign of x. The sign of zero does not matter, because both signs are computed."""
     if torch.compiler.is_compiling():  # ONNX has no copysign; in eager mode torch.where takes 7 times as long
         return torch.where(x < 0, -size, size)
     return size.copysign_(x)

@@ -20,13 +20,13 @@ from multistable.dynamics.implicit import implicit
 from multistable.ops import latch_scan, map_adjoint, map_scan, pieces
 from multistable.ops.autograd import Function
 from multistable.ops.border import Border
-from multistable.ops.checks import check_gradient
+from multistable.ops.checks import check_gradient, check_sizes
 from multistable.ops.layer_scans import map_credit, pack_maps
 from multistable.ops.maps import MOST_STATES
 from multistable.ops.operators import each_example
 from multistable.surrogate import derivative
 
-__all__ = ["branch_scan"]
+__all__ = ["branch_scan", "check_branches"]
 
 _CHUNK = 1 << 15  # elements whose grid is evaluated at a time
 _ROUNDING = 1e-12  # of a field at its bounds
@@ -68,8 +68,7 @@ def branch_scan(
 
     A NaN argument makes the state NaN until a step with a single branch.
     """
-    if not 1 <= max_branches <= MOST_STATES:
-        raise ValueError(f"max_branches must lie between 1 and {MOST_STATES}, got {max_branches!r}")
+    check_branches(max_branches)
     check_gradient(alpha_surr, max_gain)
     cut, given = pieces.current(), broadcast(*args)
     border = Border(cut) if cut is not None and border is None else border
@@ -103,6 +102,12 @@ def branch_scan(
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
     h = h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr, border)
     return _spoil(h, lost, bad, given)
+
+
+def check_branches(max_branches: int) -> None:
+    check_sizes(1, max_branches=max_branches)
+    if max_branches > MOST_STATES:
+        raise ValueError(f"max_branches must be at most {MOST_STATES}, got {max_branches}")
 
 
 @torch.no_grad()

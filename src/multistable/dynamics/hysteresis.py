@@ -16,7 +16,7 @@ from multistable.ops import pieces
 from multistable.ops.autograd import Function, saved_tensors
 from multistable.ops.border import Border
 from multistable.ops.checks import check_gradient, check_hysteresis
-from multistable.ops.operators import batched, each_example
+from multistable.ops.operators import batched, call, each_example
 from multistable.surrogate import derivative, with_tangents
 
 __all__ = ["check_backend", "folds", "hysteresis_scan", "roots"]
@@ -82,7 +82,7 @@ class _Hysteresis(Function):
     ) -> tuple[Tensor, ...]:
         start = upper_start(h0, x)
         upper, lower, write, value, two = branches(x, beta, start, -start, reset)
-        bits, _ = torch.ops.multistable.latch_scan(write, value, start_bit(h0, x), None, False, backend)
+        bits, _ = call("latch_scan", write, value, start_bit(h0, x), None, False, backend)
         h = torch.lerp(lower, upper, bits)  # selects, and a NaN bit gives NaN
         gap = upper.sub_(lower).masked_fill_(two.logical_not_(), 0)  # with one branch the bit is not read
         return h, gap, write, value, bits

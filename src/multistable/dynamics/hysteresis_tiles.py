@@ -1,4 +1,4 @@
-"""The hysteresis scan but for its latch: branches, gates and gradients of all timesteps, tile by tile."""
+"""The hysteresis scan without its latch: branches, gates and gradients of all timesteps, tile by tile."""
 
 import math
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Exported programs in torch's own operators, without this library's: the step before ONNX.
 
-:func:`register` adds them to the table that ``torch.onnx.export`` reads, so that its ordinary call works. By hand::
+:func:`register` lets ``torch.onnx.export`` use them, so that its ordinary call works. By hand::
 
     program = torch.export.export(rnn.eval(), (x,), dynamic_shapes={"input": {0: Dim("B"), 1: Dim("T")}})
     program = program.run_decompositions(decompositions())
@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multistable.ops import maps
 from multistable.ops.numerics import multiply, wide
-from multistable.ops.operators import as_gate, batch_first
+from multistable.ops.operators import as_gate, batch_first, in_onnx
 from multistable.ops.portable import gates
 
 __all__ = ["decompositions", "register"]
@@ -36,16 +37,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         ours.bmru_layer.default: _bmru_layer,
         ours.latch_scan.default: _latch_scan,
         ours.linear_scan.default: _linear_scan,
+        ours.map_pack.default: _map_pack,
+        ours.map_scan.default: _map_scan,
     }
 
 
 def register() -> None:
     """Let ``torch.onnx.export`` decompose this library's operators; ``import multistable`` does it.
 
-    The table is torch's own. Compilers and ``torch.export`` do not use it unless asked to.
+    torch's own table of decompositions is left alone: where the variable ``CI`` is set, torch's compiler refuses
+    operators that are in it.
     """
-    torch_: Any = torch
-    torch_._decomp.decomposition_table.update(decompositions())
+    in_onnx.update({op._opname: function for op, function in decompositions().items()})
 
 
 def _bmru_scan(
@@ -95,6 +98,31 @@ def _linear_scan(a: Tensor, b: Tensor, h0: Maybe, reset: Maybe, pairs: bool, rev
 
     h, last = _loop(step, h0, inputs if reset is None else [*inputs, reset[..., None]], reverse)
     return h.to(dtype), last.to(dtype)
+
+
+def _map_pack(states: Tensor, backend: str) -> tuple[Tensor, Tensor]:
+    """Maps ``[B, T, N, K]`` as words, and that none is out of range: a layer's are not.
+
+    By products, because torch's exporter has no ``<<``; in 64 bits they wrap around as a shift does.
+    """
+    K, bits = states.shape[3], maps.state_bits(states.shape[3])
+    words = torch.full(states.shape[:3], maps.padding(K), device=states.device)
+    for k in range(K):
+        words = words + states[..., k].long() * (1 << bits * k)
+    return words.to(maps.word_dtype(K)), torch.zeros((), dtype=torch.bool, device=states.device)
+
+
+def _map_scan(words: Tensor, s0: Maybe, reset: Maybe, K: int, reverse: bool, backend: str) -> States:
+    """``s_t = map_t[s_{t-1}]``, with ``s_{t-1}`` zero at a reset."""
+    bits, words = maps.state_bits(K), words.long()
+    if reset is not None:
+        words = torch.where(reset[..., None], maps.constant(words, bits), words)
+
+    def step(state: Tensor, word: Tensor) -> Tensor:
+        return torch.bitwise_right_shift(word, bits * state) & ((1 << bits) - 1)
+
+    states, last = _loop(step, s0, [words], reverse)
+    return states.byte(), last.byte()
 
 
 def _loop(step: Callable[..., Tensor], h0: Maybe, inputs: list[Tensor], reverse: bool) -> States:

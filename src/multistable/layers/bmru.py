@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from multistable.layers.base import Recurrent, changed_arguments, init_linear
 from multistable.layers.sequences import Steps, check_input, check_state
-from multistable.ops import bmru_step
+from multistable.ops import bmru_step, reference
 from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
 from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
 from multistable.ops.layer_scans import bmru_layer
 from multistable.ops.restart import bmru_layer_on_branch
+from multistable.ops.steps import is_one_kernel, launch_bmru
 
 __all__ = ["BMRU", "BMRUCell", "Start", "Thresholds"]
 
@@ -151,6 +152,7 @@ class BMRU(Recurrent):
 
     parallel = True
     takes_position = True
+    copies_last = True
 
     def __init__(
         self,
@@ -198,7 +200,8 @@ class BMRU(Recurrent):
 
     def offset_of(self, layer: int, reverse: bool = False) -> Tensor | None:
         """What is added to the bias, ``[2N]``: zeros, then ``c``; None for nothing."""
-        return getattr(self, f"offset_l{layer}{'_reverse' if reverse else ''}")
+        own, name = cast(Any, self)._buffers, f"offset_l{layer}{'_reverse' if reverse else ''}"
+        return own[name] if name in own else getattr(self, name)  # as in parameters_of
 
     def projection_of(self, layer: int, reverse: bool = False) -> tuple[Tensor, Tensor | None, Tensor]:
         """``W [2N, D]``, the whole bias ``[2N]`` or None, and alpha."""
@@ -267,8 +270,11 @@ class BMRU(Recurrent):
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, alpha = self.projection_of(layer)
-        cand, beta = F.linear(x, weight, bias).chunk(2, dim=-1)
-        h = bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
+        proj = F.linear(x, weight, bias)
+        if is_one_kernel(proj, alpha, h):
+            return launch_bmru(proj, alpha, h)
+        cand, beta = proj.chunk(2, dim=-1)
+        h = reference.bmru_step(cand, beta, alpha, h, alpha_surr=self.alpha_surr)
         return h, h
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from multistable.dynamics.branches import branch_scan
+from multistable.dynamics.branches import branch_scan, check_branches
 from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.layers.field import FieldLayer
 from multistable.ops import linear_scan
-from multistable.ops.checks import check_sizes
 
 __all__ = ["ClockedRNN"]
 
@@ -66,7 +65,7 @@ class ClockedRNN(FieldLayer):
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         check_field(field)
-        check_sizes(1, max_branches=max_branches)
+        check_branches(max_branches)
         self.field = field
         self.max_branches = max_branches
         clocks = list(n_clock) if isinstance(n_clock, Iterable) else [n_clock]

@@ -76,7 +76,7 @@ class Counter(Recurrent):
         init_linear(*self.parameters_of(layer, reverse))
 
     def moves(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
-        """What each step adds, ``[..., N]``: -1, 0 or +1; NaN where the candidate or the threshold is NaN."""
+        """The change of the count at each step, ``[..., N]``: -1, 0 or +1; NaN if the candidate or threshold is NaN."""
         weight: Tensor = self.parameters_of(layer, reverse)[0]  # the counts of the layer before may be wider than it
         cand, beta = self.project(x.to(weight.dtype), layer, reverse).chunk(2, dim=-1)
         cand, beta = cand.to(wide(cand.dtype)), beta.to(wide(beta.dtype))

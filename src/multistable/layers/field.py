@@ -1,5 +1,7 @@
 """The base of layers made from a field: an input projection gives its drives, each unit has its own constants."""
 
+from __future__ import annotations  # those of nested functions stop the compiler of torch 2.8
+
 from functools import partial
 from typing import ClassVar
 
@@ -91,7 +93,7 @@ class FieldLayer(Recurrent):
     def _last_of_all(
         self, cut: pieces.Pieces, h: Tensor, own: Tensor, start: Tensor, steps: Steps, reverse: bool
     ) -> Tensor:
-        """The last state of the rank on which the scan ends; ``own`` is that of this rank."""
+        """The last state on the rank where the scan ends; ``own`` is this rank's last state."""
         time = 1 if self.batch_first else 0
         if h.shape[time] == 0:
             own = h.sum(dim=time)  # so that every rank has the same graph

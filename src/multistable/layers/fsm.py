@@ -1,5 +1,7 @@
 """Finite state machines as units, with the interface of ``torch.nn.GRU``: :class:`FSM`."""
 
+from __future__ import annotations  # those of nested functions stop the compiler of torch 2.8
+
 from typing import Any, Literal, get_args
 
 import torch
@@ -242,7 +244,7 @@ class FSM(Recurrent):
         return h if self.batch_first else h.transpose(0, 1), self._last(h, h0, reverse)
 
     def _last(self, h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
-        """The last state of ``h [B, T, S]``, or of all its pieces."""
+        """The last state of ``h [B, T, S]``, or of the whole sequence if h is a piece of it."""
         B, T = h.shape[:2]
         empty = h.new_zeros(B, self.state_size) if h0 is None else h0
         cut = pieces.current()
@@ -257,11 +259,12 @@ class FSM(Recurrent):
         before = torch.unflatten(h[..., self.hidden_size :], -1, (self.units, self.n_states)).to(scores.dtype)
         s = _index(before)
         path = self.choose(scores, s)
-        if before.requires_grad:  # adds zero, and hands the gradient back through the map
+        if before.requires_grad:  # add zero, with the gradient that passes back through the map
             moved = self.maps(scores.detach()).long()[..., None] == torch.arange(self.n_states, device=x.device)
+            before = before.nan_to_num()  # a step whose scores were NaN spoils no later one
             path = path + ((before - before.detach())[..., None] * moved).sum(-2)
         h = self.read(path, layer)
-        return h[..., : self.hidden_size], h
+        return h[..., : self.hidden_size].clone(), h
 
 
 def _index(one_hot: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the gates of a trained layer do: how often units write, how long they hold, which are dead."""
+"""Statistics of the gates of a trained layer: how often units write, how long they hold, which are dead."""
 
 from dataclasses import dataclass
 

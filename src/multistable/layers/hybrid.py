@@ -4,12 +4,14 @@ import math
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
 from multistable.layers.bmru import BMRU, Start, Thresholds
 from multistable.layers.lru import LRU
 from multistable.layers.sequences import Steps
+from multistable.ops.steps import is_one_kernel, launch_hybrid
 
 __all__ = ["Hybrid"]
 
@@ -54,6 +56,7 @@ class Hybrid(Recurrent):
     """
 
     parallel = True
+    copies_last = True
     takes_position = True
     has_skip = True
 
@@ -112,7 +115,8 @@ class Hybrid(Recurrent):
         return {"hidden_size": units + units // 2, "lru_size": units // 2 * 2}
 
     def cells_of(self, layer: int) -> tuple[BMRU, LRU]:
-        return cast(BMRU, self.bmru[layer]), cast(LRU, self.lru[layer])
+        modules, key = cast(Any, self)._modules, str(layer)  # by index a ModuleList takes 1.3 us
+        return modules["bmru"]._modules[key], modules["lru"]._modules[key]
 
     def init_layer(self, layer: int, reverse: bool) -> None:
         for part in self.cells_of(layer):
@@ -138,8 +142,10 @@ class Hybrid(Recurrent):
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         bmru, lru = self.cells_of(layer)
+        read = x if x.shape[-1] == lru.input_size else x[..., : lru.input_size]
+        (weight, _, alpha), (matrix, bias, *polar) = bmru.parameters_of(0), lru.parameters_of(0)
+        if is_one_kernel(x, weight, alpha, matrix, *polar, h):
+            return launch_hybrid(bmru.project(x, 0), alpha, F.linear(read, matrix, bias), polar, h)
         h_bmru, h_lru = self.split(h)
-        h_bmru, _ = bmru.step_layer(x, 0, h_bmru)
-        h_lru, _ = lru.step_layer(x[..., : lru.input_size], 0, h_lru)
-        h = torch.cat([h_bmru, h_lru], dim=-1)
+        h = torch.cat([bmru.step_layer(x, 0, h_bmru)[0], lru.step_layer(read, 0, h_lru)[0]], dim=-1)
         return h, h

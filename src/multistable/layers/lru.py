@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -13,7 +14,7 @@ from multistable.layers.sequences import Steps, scan_linear, scan_padded
 from multistable.ops import numerics, pieces
 from multistable.ops.checks import check_numbers
 from multistable.ops.layer_scans import linear_layer
-from multistable.ops.steps import is_one_kernel, lru_step
+from multistable.ops.steps import is_one_kernel, launch_lru
 
 __all__ = ["LRU"]
 
@@ -68,6 +69,7 @@ class LRU(Recurrent):
 
     has_skip = True
     parallel = True
+    copies_last = True
 
     def __init__(
         self,
@@ -151,11 +153,7 @@ class LRU(Recurrent):
         lam = self.eigenvalues(layer, reverse)
         if steps.valid is not None and pieces.current() is not None:
             return self._scan_piece(lam, x, layer, reverse, h0, steps)
-
-        def scan(b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-            options: dict[str, Any] = {"time_major": not self.batch_first, "backend": self.backend}
-            return linear_layer(lam, b, h0, pairs=True, reset=reset, reverse=reverse, **options)
-
+        scan = partial(linear_layer, lam, pairs=True, time_major=not self.batch_first, backend=self.backend)
         return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
 
     def _scan_piece(
@@ -169,11 +167,10 @@ class LRU(Recurrent):
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias, *polar = self.parameters_of(layer)
-        if weight.dtype == torch.float32 and is_one_kernel(x, weight, h, *polar):
-            h = lru_step(F.linear(x, weight, bias), h, *polar)
-        else:
-            b = self.project(x, layer)
-            h = (numerics.multiply(self.eigenvalues(layer), h.to(b.dtype)) + b).to(b.dtype)
+        if is_one_kernel(x, weight, h, *polar):
+            return launch_lru(F.linear(x, weight, bias), h, *polar)
+        b = self.project(x, layer)
+        h = (numerics.multiply(self.eigenvalues(layer), h.to(b.dtype)) + b).to(b.dtype)
         return h, h
 
 

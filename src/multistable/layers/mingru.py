@@ -6,7 +6,7 @@ from torch import Tensor
 
 from multistable.layers.base import Recurrent, init_linear
 from multistable.layers.sequences import Steps, scan_linear
-from multistable.ops.steps import is_one_kernel, mingru_step
+from multistable.ops.steps import is_one_kernel, launch_mingru
 
 __all__ = ["MinGRU"]
 
@@ -40,6 +40,7 @@ class MinGRU(Recurrent):
     """
 
     parallel = True
+    copies_last = True
 
     def __init__(
         self,
@@ -82,9 +83,7 @@ class MinGRU(Recurrent):
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = self.parameters_of(layer)
         if is_one_kernel(x, weight, h):
-            gate, candidate = F.linear(x, weight, bias).chunk(2, dim=-1)
-            h = mingru_step(gate, candidate, h)
-        else:
-            a, b = self.coefficients(x, layer)
-            h = (a * h.to(b.dtype) + b).to(b.dtype)
+            return launch_mingru(F.linear(x, weight, bias), h)
+        a, b = self.coefficients(x, layer)
+        h = (a * h.to(b.dtype) + b).to(b.dtype)
         return h, h

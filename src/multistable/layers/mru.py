@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from multistable.dynamics.branches import branch_scan
+from multistable.dynamics.branches import branch_scan, check_branches
 from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.layers.field import FieldLayer
 from multistable.ops.border import Border
@@ -40,7 +40,7 @@ class MRU(FieldLayer):
         field: pointwise, with at most ``max_branches`` stable equilibria.
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype: as in
             :class:`~multistable.BMRU`.
-        max_branches: K. Default: 2
+        max_branches: K, at most 16. Default: 2
         alpha_surr: sharpness of the surrogate gradient on the choice; ``None`` for the exact gradient alone. Default: 1
         max_gain: bound on the gain of implicit gradients. Default: 10
         n_grid: cells of the grid on which equilibria are bracketed. Default: 64
@@ -83,7 +83,8 @@ class MRU(FieldLayer):
         if isinstance(field, Linear):
             raise ValueError("field must be nonlinear: a linear one has one equilibrium, see ClockedRNN(n_clock=inf)")
         check_gradient(alpha_surr, max_gain)
-        check_sizes(1, max_branches=max_branches, n_grid=n_grid)
+        check_branches(max_branches)
+        check_sizes(1, n_grid=n_grid)
         self.field = field
         self.max_branches = max_branches
         self.alpha_surr = alpha_surr

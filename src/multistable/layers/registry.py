@@ -59,9 +59,9 @@ def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
     match = re.fullmatch(r"(mru|clocked):(\w+)(?::([1-9]\d*))?", str(name))
     if match is not None and match[2] in FIELDS:
         field, number = FIELDS[match[2]](), match[3]
-        if match[1] == "mru":
+        if match[1] == "mru" and int(number or 2) <= MOST_STATES:
             return MRU, {"field": field, "max_branches": int(number or 2)}
-        if number is not None:
+        if match[1] == "clocked" and number is not None:
             return ClockedRNN, {"field": field, "n_clock": int(number)}
     raise ValueError(f"cells must be {describe_names()}, got {name!r}")
 
@@ -70,5 +70,6 @@ def describe_names() -> str:
     """The valid layer names, for error messages."""
     return (
         f"names out of {', '.join(LAYERS)}, fsm:K (K states, at most {MOST_STATES}), clocked:FIELD:N (N iterations "
-        f"per timestep), mru:FIELD or mru:FIELD:K (at most K branches) with FIELD out of {', '.join(FIELDS)}"
+        f"per timestep), mru:FIELD or mru:FIELD:K (K branches, at most {MOST_STATES}) with FIELD out of "
+        f"{', '.join(FIELDS)}"
     )

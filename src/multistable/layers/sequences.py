@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -118,7 +118,7 @@ class Steps:
         h = h if self.batch_first else h.transpose(0, 1)  # [B, T, N]
         h0 = h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype)
         if h.shape[1] == 0:
-            return h0
+            return h0.clone(memory_format=torch.contiguous_format)
         last = at_steps(h, (self.lengths - 1).clamp(min=0)[:, None]).squeeze(1)
         return torch.where(self.lengths[:, None] > 0, last, h0)
 
@@ -227,10 +227,15 @@ def check_input(module: nn.Module, name: str, x: object) -> None:
 
 
 def _any_parameter(module: nn.Module) -> Tensor | None:
-    """One of the weights, or None: a replica of DataParallel has none. Its own come first, as ``parameters`` walks over
-    all modules (4 us)."""
-    own = cast(Any, module)._parameters.values()
-    return next((x for x in chain(own, module.parameters()) if x is not None), None)
+    """One of the weights, or None: a replica of DataParallel has none. ``parameters`` takes 4 us, this 0.5."""
+    inside: Any = module
+    for x in inside._parameters.values():
+        if x is not None:
+            return x
+    for child in inside._modules.values():
+        if child is not None and (found := _any_parameter(child)) is not None:
+            return found
+    return None
 
 
 def check_state(name: str, state: object, shape: tuple[int, ...], x: Tensor, axes: str = "") -> None:

@@ -31,7 +31,7 @@ def prove_by_units(model: Transducer, target: Machine) -> tuple[float, int]:
 
 
 def possible(model: Transducer, n_symbols: int) -> Tensor:
-    """Whether a symbol may take a unit from state i to state j, ``[A, N, K, K]``: in some order of summation."""
+    """True where a symbol can take a unit from state i to state j under some order of summation, ``[A, N, K, K]``."""
     rnn = model.rnn
     weight, bias, _ = rnn.parameters_of(0)
     x = torch.eye(n_symbols, dtype=weight.dtype, device=weight.device)

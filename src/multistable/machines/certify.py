@@ -8,6 +8,7 @@ Units too many to walk through together are tried one by one first (``bound.py``
 rounding can change them (``rounding.py``).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -44,7 +45,7 @@ class Verdict:
 
 @torch.no_grad()
 def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdict:
-    """Whether ``model`` gives the outputs of ``target`` after every input of at least one symbol.
+    """Decide if ``model`` gives the outputs of ``target`` after every input of at least one symbol.
 
     Undecided if some decision's margin does not exceed the rounding of the arithmetic, or if there are more than
     ``max_pairs`` reachable pairs of states.
@@ -68,7 +69,8 @@ def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdi
         weak: int | None = None
         following: list[int] = []
         for pair, parent, symbol, q, right, ratio in walk.successors(frontier):
-            walk.margin = min(walk.margin, ratio)
+            if ratio < walk.margin or math.isnan(ratio):
+                walk.margin = ratio
             if ratio > 1 and right and pair in walk.number:
                 continue
             index = walk.meet(pair, parent, symbol, q)

@@ -1,4 +1,4 @@
-"""A finite state machine with an output for every state: what a model is to learn."""
+"""A finite state machine with an output for every state: the target that a model learns."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ __all__ = ["Machine"]
 
 @dataclass(frozen=True)
 class Machine:
-    """Q states, of which 0 is the first, A symbols, and an output for every state.
+    """Q states, starting in state 0, A symbols, and an output for every state.
 
     >>> parity = Machine(((0, 1), (1, 0)), (0, 1))
     >>> parity.run(torch.tensor([[1, 0, 1, 1]]))
@@ -47,12 +47,13 @@ class Machine:
         return max(self.output) + 1
 
     def states(self, symbols: Tensor, start: Tensor | None = None) -> Tensor:
-        """The states ``[B, T]`` after each of ``symbols [B, T]``, from ``start [B]`` or state 0."""
+        """The states ``[B, T]``, int64, after each of ``symbols [B, T]``, from ``start [B]`` or state 0."""
+        symbols = _as_index("symbols", symbols, ("B", "T"), self.n_symbols)
         table = torch.tensor(self.table, device=symbols.device)
-        q = symbols.new_zeros(len(symbols)) if start is None else start
+        q = symbols.new_zeros(len(symbols)) if start is None else _as_index("start", start, ("B",), self.n_states)
         if self.n_states <= MOST_STATES:
             maps = table.T.byte()[symbols][:, :, None]  # [B, T, 1, Q]
-            return map_scan(maps, q.byte()[:, None]).squeeze(-1).to(symbols.dtype)
+            return map_scan(maps, q.byte()[:, None]).squeeze(-1).long()
         states = torch.empty_like(symbols)
         for t in range(symbols.shape[1]):
             q = table[q, symbols[:, t]]
@@ -62,3 +63,13 @@ class Machine:
     def run(self, symbols: Tensor) -> Tensor:
         """The outputs ``[B, T]`` after each of ``symbols [B, T]``."""
         return torch.tensor(self.output, device=symbols.device)[self.states(symbols)]
+
+
+def _as_index(name: str, x: Tensor, axes: tuple[str, ...], count: int) -> Tensor:
+    """``x`` as int64. torch would take bytes and booleans for a mask, and count negative numbers from the end."""
+    if x.ndim != len(axes) or x.is_floating_point() or x.is_complex():
+        raise ValueError(f"{name} must be integers [{', '.join(axes)}], got {x.dtype} {list(x.shape)}")
+    x = x.long()
+    if bool(((x < 0) | (x >= count)).any()):
+        raise ValueError(f"{name} must lie between 0 and {count - 1}, got {int(x.amin())} to {int(x.amax())}")
+    return x

@@ -7,6 +7,8 @@ every computation if it exceeds each other one by more than ``2 g (s_largest + s
 proven.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,13 +25,13 @@ def scores_of(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, T
 
 
 def rounding_of(weight: Tensor) -> float:
-    """``2 g`` of a product with this matrix."""
+    """``2 g`` of a product with this matrix; infinite where a sum has so many terms that g is no bound."""
     g = (weight.shape[1] + 1) * unit_roundoff(weight.dtype)
-    return 2 * g / (1 - g)
+    return 2 * g / (1 - g) if g < 1 else math.inf
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
-    """Of products in ``dtype`` as torch is set to compute them: float32 may be computed in TF32 or bfloat16."""
+    """The unit roundoff of products in ``dtype``, as torch computes them: float32 may run in TF32 or bfloat16."""
     exact = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
     return torch.finfo(dtype if exact else torch.bfloat16).eps / 2
 

@@ -19,7 +19,7 @@ __all__ = ["file_named", "is_stream", "new_part", "whole_file", "write_atomicall
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path`` by way of :func:`whole_file`."""
+    """Write ``content`` to ``path`` with :func:`whole_file`."""
     with whole_file(path) as part:
         part.write_bytes(content)
 
@@ -29,8 +29,8 @@ def whole_file(path: Path) -> Generator[Path]:
     """Yield a temporary path to write to, and rename it to ``path`` when the block ends without an error.
 
     After a kill or a crash at any moment ``path`` holds either its old content or the new one; of several writers the
-    last one wins. A link is followed, and a pipe or a device such as ``/dev/stdout`` is written to as it is. What only
-    its owner may read stays so. An ``OSError`` names ``path``, even if the disk is full.
+    last one wins. Links are followed; a pipe or a device such as ``/dev/stdout`` is written to directly. Permissions
+    are kept. An ``OSError`` names ``path``, even if the disk is full.
     """
     if is_stream(path):
         with file_named(path):
@@ -49,7 +49,7 @@ def whole_file(path: Path) -> Generator[Path]:
 
 
 def _target(path: Path) -> Path:
-    """What ``path`` refers to, by way of links."""
+    """Resolve links in ``path``."""
     try:
         return path.resolve()
     except RuntimeError:  # Python 3.11 and 3.12, instead of the system's error
@@ -57,7 +57,7 @@ def _target(path: Path) -> Path:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether ``path`` is a pipe or a character device; raise if it exists and is no regular file or folder either."""
+    """Return True for a pipe or character device, False for a file, a folder or nothing; raise for anything else."""
     if path.is_fifo() or path.is_char_device():
         return True
     if path.exists() and not path.is_file() and not path.is_dir():

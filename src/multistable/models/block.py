@@ -80,7 +80,7 @@ class Block(nn.Module):
         self.dropout = dropout
 
     def reset_parameters(self) -> None:
-        """Draw ``skip ~ N(0, 1)``; the other parameters are those of modules."""
+        """Draw ``skip ~ N(0, 1)``; submodules initialise their own parameters."""
         if self.skip is not None:
             nn.init.normal_(self.skip)
 
@@ -120,8 +120,8 @@ class Block(nn.Module):
         return x + F.dropout(F.glu(y, dim=-1), self.dropout, training)
 
     def _can_merge(self, features: Tensor) -> bool:
-        """Whether to multiply the matrices of read-out and GLU first, so that n steps are multiplied once:
-        ``2HHF + 2nHF`` products instead of ``nHF + 2nHH``.
+        """Decide if the matrices of read-out and GLU are multiplied first, so that n steps need one product:
+        ``2HHF + 2nHF`` multiplications instead of ``nHF + 2nHH``.
 
         Only where it is compiled, for training: that rounds otherwise than :meth:`step` and evaluation in any case. On
         an H200 two blocks of BMRUs then train 70 million timesteps per second instead of 65 (with :func:`encode`).
@@ -131,9 +131,9 @@ class Block(nn.Module):
 
 
 def is_plain(module: Any, kind: type[nn.Module]) -> bool:
-    """Whether its weights may be used without calling it: nobody replaced it, or watches it by hooks."""
+    """True if the module's weights can be used without calling it: it is not replaced and has no hooks."""
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return type(module) is kind and "forward" not in vars(module) and not any(hooks)
+    return type(module) is kind and "forward" not in module.__dict__ and not any(hooks)
 
 
 def at_last(xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:

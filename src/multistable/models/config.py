@@ -1,4 +1,4 @@
-"""What a model is made of, as numbers and names: frozen, and the same in JSON."""
+"""Configurations of models: frozen dataclasses that convert to JSON and back."""
 
 import dataclasses
 import math
@@ -122,7 +122,7 @@ class ModelConfig:
 
     @property
     def has_bmru(self) -> bool:
-        """Whether the model has BMRU units, including those of a hybrid."""
+        """True if the model has BMRU units, alone or in a hybrid."""
         return not {"bmru", "hybrid"}.isdisjoint(self.cells)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,8 +131,8 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
-        """The inverse of :meth:`to_dict`. Fields left out take their defaults; unknown fields raise. Positions of
-        models that were saved before ``held`` existed go on, as they did."""
+        """The inverse of :meth:`to_dict`. Missing fields take their defaults; unknown fields raise. Models saved before
+        ``held`` existed keep their behaviour: their positions continue."""
         values = dict(values)
         for name, inner, before in (("position", PositionConfig, {"held": False}), ("lru", LRUConfig, {})):
             if isinstance(values.get(name), dict):

@@ -150,8 +150,8 @@ class SequenceModel(nn.Module):
         return y, ModelState(after, tuple(states))
 
     def step(self, x: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
-        """One timestep, ``x [B, d_input] -> y [B, d_output]``: that of :meth:`forward` in evaluation mode with pooling
-        ``"none"``, also if the model is in training mode."""
+        """Compute one timestep, ``x [B, d_input] -> y [B, d_output]``, as :meth:`forward` does in evaluation mode with
+        pooling ``"none"``, even if the model is in training mode."""
         self._check(x, 2)
         self._check_state(x, state)
         state = self.initial_state(x.shape[0], x) if state is None else state

@@ -170,8 +170,12 @@ def _check_cells(cell: object, num_layers: int) -> tuple[str, ...]:
 
 
 def _check_options(names: tuple[str, ...], options: dict[str, Any]) -> None:
-    """Raise for an option that no cell has."""
-    known = set[str]().union(*(inspect.signature(find_layer(name)[0]).parameters for name in names))
-    for name in options:
-        if name not in known:
-            raise TypeError(f"Stack got the option {name!r}, which {' and '.join(sorted(set(names)))} does not have")
+    """Raise for an option that no cell has, or that the name of a cell decides."""
+    layers = {name: find_layer(name) for name in names}
+    known = set[str]().union(*(inspect.signature(kind).parameters for kind, _ in layers.values()))
+    for option in options:
+        if option not in known:
+            raise TypeError(f"Stack got the option {option!r}, which {' and '.join(sorted(layers))} does not have")
+        for name, (_, fixed) in layers.items():
+            if option in fixed:
+                raise TypeError(f"Stack got the option {option!r}, which the name {name!r} decides")

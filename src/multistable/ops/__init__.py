@@ -4,18 +4,22 @@ Each scan is defined by a loop (``reference.py``) and computed by the fastest ba
 :func:`explain` says which one and why. Latches and maps only select, so every backend returns the same bits.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from multistable.ops import pieces, reference
 from multistable.ops.checks import (
     check_alpha_surr,
     check_bmru,
+    check_choice,
     check_latch,
     check_linear,
     check_map_adjoint,
     check_maps,
+    check_sizes,
     check_tensors,
 )
 from multistable.ops.dispatch import BACKENDS, BackendError, Choice, check_name, choose
@@ -32,6 +36,7 @@ __all__ = [
     "Choice",
     "bmru_scan",
     "bmru_step",
+    "compile_kernels",
     "explain",
     "latch_scan",
     "linear_scan",
@@ -188,3 +193,66 @@ def explain(x: Tensor, backend: str = "auto") -> Choice:
     """
     check_tensors(x=x)
     return choose(backend, x)
+
+
+def compile_kernels(
+    layers: Iterable[str],
+    widths: Iterable[int] | None = None,
+    dtypes: Iterable[torch.dtype] = (torch.float32,),
+    *,
+    h0: bool = False,
+    reset: bool = False,
+    last: bool = False,
+    alpha_surr: float = 1.0,
+    device: torch.device | str = "cuda",
+) -> int:
+    """Compile the GPU kernels that calls of any batch and length need, forward and backward, in as many threads as
+    there are cores, so that no later call waits for a compiler. Nothing is launched but small sums.
+
+    Triton keeps what it has compiled in a folder, so this is fast in later processes. Kernels depend on the dtype, on
+    the width and on how many columns there are for each multiprocessor: a BMRU of one width and dtype has two variants
+    of each kernel, an LRU three or four.
+
+    Args:
+        layers: ``"bmru"``, ``"lru"``, ``"mingru"``, ``"latch"`` (:func:`latch_scan` and ``HysteresisMRU``).
+        widths: ``hidden_size`` of the layers (even for an LRU), and of both parts of a ``Hybrid``; None for all widths,
+            which compiles six to nine times as many.
+        dtypes: of the states. Half precision is compiled for parameters in float32 (autocast) and in the same dtype.
+        h0: compile for calls that start from a state, too.
+        reset: for calls with resets, too.
+        last: for calls where the last state has a gradient, alone or with the others, too.
+        alpha_surr: that of the BMRU.
+        device: a GPU.
+
+    Returns:
+        How many variants were compiled, or found in Triton's folder; 0 if all were there in this process.
+
+    Compiled later, when they are met: tensors that start at no multiple of 16 bytes or whose rows are further apart
+    than they are wide by no multiple of 16 bytes, strides beyond 2^31, sequences that are cut over ranks, scans over
+    maps. On GPUs of other makers than NVIDIA, nothing is compiled beforehand.
+
+    >>> if torch.cuda.is_available():
+    ...     variants = compile_kernels(["bmru", "lru"], widths=[256], dtypes=[torch.float32, torch.bfloat16])
+    """
+    if isinstance(layers, str):
+        raise TypeError(f"layers must be a list of names, got {layers!r}")
+    names, sizes, kinds = list(layers), None if widths is None else list(widths), list(dtypes)
+    for name in names:
+        check_choice("layers", name, ("bmru", "lru", "mingru", "latch"))
+    for size in sizes or ():
+        check_sizes(1, widths=size)
+        if "lru" in names and size % 2:
+            raise ValueError(f"widths of an LRU must be even (a real and an imaginary part per unit), got {size}")
+    for dtype in kinds:
+        if not isinstance(cast(Any, dtype), torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"dtypes must be floating point, got {dtype}")
+    check_alpha_surr(alpha_surr)
+    try:
+        x = torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:  # torch's own, without a GPU
+        raise BackendError(f"backend 'triton' cannot serve: there is no device {str(device)!r}: {error}") from error
+    choose("triton", x)  # raises if it cannot serve
+    from multistable.ops.triton import variants
+
+    options: dict[str, Any] = {"h0": h0, "reset": reset, "last": last, "alpha_surr": alpha_surr}
+    return variants.compile_layers(names, sizes, kinds, x.device, **options)

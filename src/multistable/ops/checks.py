@@ -29,7 +29,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 def check_numbers(**values: object) -> None:
     for name, value in values.items():
-        if not isinstance(value, Real | Tensor):
+        if not isinstance(value, (Real, Tensor)):
             raise TypeError(f"{name} must be a number, got {value!r}")
 
 
@@ -45,7 +45,7 @@ def check_gradient(alpha_surr: float | None, max_gain: object) -> None:
     """Of a choice of branch, and of the value on it."""
     if alpha_surr is not None:
         check_alpha_surr(alpha_surr)
-    if not isinstance(max_gain, int | float) or not 0 < max_gain <= math.inf:
+    if not isinstance(max_gain, (int, float)) or not 0 < max_gain <= math.inf:
         raise ValueError(f"max_gain must be positive, got {max_gain!r}")
 
 
@@ -142,7 +142,7 @@ def _check_sequence(name: str, x: Tensor, complex_too: bool = False) -> None:
 
 
 def _check_shape(name: str, x: Tensor, shape: tuple[int, ...], meaning: str) -> None:
-    if x.shape != torch.Size(shape):
+    if tuple(x.shape) != tuple(shape):
         raise ValueError(f"{name} must have shape {list(shape)} ({meaning}), got {list(x.shape)}")
 
 

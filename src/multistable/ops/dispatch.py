@@ -15,6 +15,9 @@ from multistable.ops import pieces
 __all__ = ["BACKENDS", "BackendError", "Choice", "check_name", "choose", "load"]
 
 
+_OLDEST_TRITON = (3, 6)  # that of torch 2.11: 3.4 does not compile the kernels, 3.5 was not tried
+
+
 class BackendError(RuntimeError):
     """An explicitly requested backend does not support the given tensors."""
 
@@ -36,14 +39,19 @@ def _triton_refusal(device: torch.device, by_name: bool) -> str | None:
     if not _installed("triton"):
         return "triton is not installed"
     if device.type == "cuda":
-        return "the GPU is older than compute capability 8.0" if _is_old(device) else None
+        return _gpu_refusal(device)
     interpreted = by_name and device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"  # slow, for tests
     return None if interpreted else f"the tensors are on {device.type}"
 
 
 @cache
-def _is_old(device: torch.device) -> bool:
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) < (8, 0)
+def _gpu_refusal(device: torch.device) -> str | None:
+    if torch.version.hip is None and torch.cuda.get_device_capability(device) < (8, 0):
+        return "the GPU is older than compute capability 8.0"
+    version = importlib.import_module("triton").__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_TRITON:
+        return f"triton {version} is older than {'.'.join(map(str, _OLDEST_TRITON))}"
+    return None
 
 
 def _cpu_refusal(device: torch.device, by_name: bool) -> str | None:

@@ -35,6 +35,7 @@ __all__ = [
     "call",
     "compute",
     "each_example",
+    "in_onnx",
     "intercepted",
     "last_state",
     "raise_no_second_derivative",
@@ -53,6 +54,10 @@ _compute: dict[str, Compute] = {}
 """What computes each operator and each gradient."""
 _functions: dict[str, type[Function]] = {}
 """Each operator and each gradient as an autograd function."""
+in_onnx: dict[str, Compute] = {}
+"""What replaces an operator while ``torch.onnx.export`` runs; filled by :mod:`multistable.export`. The old exporter
+(``dynamo=False``), which traces, has no loop over time: it sees the operator, and names it in its error."""
+_PLAIN = (Tensor, torch.nn.Parameter)
 _CUT = ("bmru_scan", "bmru_layer", "latch_scan", "linear_scan")
 """The operators that ask whether the sequence is cut. For maps, the functions that call them ask."""
 
@@ -70,6 +75,8 @@ def call(name: str, *args: Any) -> Any:
         return cut.scan(name, *args)
     if not transformed():
         if intercepted(*args):
+            if torch.onnx.is_in_onnx_export() and name in in_onnx and not _torch._C._is_tracing():
+                return in_onnx[name](*args)
             return getattr(torch.ops.multistable, name)(*args)
         if not torch.is_grad_enabled():
             return _compute[name](*args)
@@ -95,9 +102,10 @@ def intercepted(*args: Any) -> bool:
         return True
     is_batch = _torch._C._functorch.is_legacy_batchedtensor
     for x in args:  # a loop: generators take twice as long, 4 us for four tensors
-        if not isinstance(x, Tensor):
-            continue
-        if type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() or x.is_meta or is_batch(x):
+        if type(x) in _PLAIN:
+            if x.is_neg() or x.is_meta or is_batch(x):
+                return True
+        elif isinstance(x, Tensor):
             return True
     return False
 

@@ -21,8 +21,8 @@ __all__ = ["RecurrentPolicy"]
 class RecurrentPolicy(RecurrentActorCriticPolicy):
     """The policy of ``sb3_contrib.RecurrentPPO`` with any layer in the place of ``nn.LSTM``.
 
-    A rollout is recomputed in one call, in which the state starts anew before the first step of each episode
-    (``reset``), where sb3-contrib loops over time if an episode starts within the sequence.
+    A rollout is recomputed in one call, in which ``reset`` restarts the state before the first step of each episode;
+    sb3-contrib loops over time if an episode starts within the sequence.
 
     Args:
         rnn: what is called in the place of ``nn.LSTM``: a layer's class, or for the blocks
@@ -61,7 +61,7 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
             layer = rnn(
                 self.features_dim, lstm_hidden_size, num_layers=n_lstm_layers, batch_first=True, **self.lstm_kwargs
             )
-            setattr(self, name, _LikeLSTM(layer))
+            setattr(self, name, _WithLSTMSizes(layer))
         self.lstm_hidden_state_shape = (n_lstm_layers, 1, self.lstm_actor.hidden_size)
         # The parent's optimiser holds the parameters of its LSTMs.
         options: dict[str, Any] = {"lr": lr_schedule(1), **self.optimizer_kwargs}
@@ -69,7 +69,7 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
 
     @staticmethod
     def _process_sequence(
-        features: Tensor, lstm_states: tuple[Tensor, Tensor], episode_starts: Tensor, lstm: "_LikeLSTM"
+        features: Tensor, lstm_states: tuple[Tensor, Tensor], episode_starts: Tensor, lstm: "_WithLSTMSizes"
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Features ``[B * T, D]`` of B sequences, their states and their marks -> outputs ``[B * T, F]``, states."""
         B = lstm_states[1].shape[1]
@@ -84,20 +84,20 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
-        """The parent's; without a state every environment starts an episode, where its layer starts."""
+        """As in the parent class; without a state, every environment starts in the layer's initial state."""
         if state is None:
             batch, _ = self.obs_to_tensor(observation)
             episode_start = np.ones(len(next(iter(batch.values())) if isinstance(batch, dict) else batch), dtype=bool)
         return super().predict(observation, state, episode_start, deterministic)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        """For ``save``; sb3-contrib forgets the sizes of the LSTM."""
+        """Arguments that ``save`` stores; sb3-contrib leaves out the sizes of the LSTM."""
         options = {"shared_lstm": self.shared_lstm, "enable_critic_lstm": self.enable_critic_lstm}
         return super()._get_constructor_parameters() | self.constructor_options | options
 
 
-class _LikeLSTM(nn.Module):
-    """A layer with the attributes by which RecurrentPPO allocates states ``(h, c)``; both are the layer's state."""
+class _WithLSTMSizes(nn.Module):
+    """A layer with the sizes of ``nn.LSTM`` by which RecurrentPPO allocates ``(h, c)``; both are the layer's state."""
 
     def __init__(self, rnn: Recurrent) -> None:
         super().__init__()

@@ -72,7 +72,7 @@ class RecurrentModule(TensorDictModuleBase):
 
     @property
     def recurrent_mode(self) -> bool:
-        """Whether the last batch axis is time, by ``set_recurrent_mode`` or else by default."""
+        """True if the last batch axis is time: set by ``set_recurrent_mode``, otherwise the default."""
         mode = recurrent_mode()
         return self.default_recurrent_mode if mode is None else mode
 

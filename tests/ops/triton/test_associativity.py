@@ -1,4 +1,4 @@
-"""The operators of the GPU scans (``latch.py``, ``latch_grad.py``, ``linear.py``, ``maps.py``) are associative.
+"""The operators of the GPU scans (``latch*.py``, ``linear_steps.py``, ``map_words.py``) are associative.
 
 The interpreter scans in order, so no other test would notice an operator that is not.
 """
@@ -10,7 +10,7 @@ from gpu_kernels import DEVICE  # first: it skips these tests where the kernels 
 import triton
 import triton.language as tl
 
-from multistable.ops.triton import latch, latch_grad, latch_grad_chunks, linear_steps, maps
+from multistable.ops.triton import latch, latch_grad, latch_grad_chunks, linear_steps, map_words
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array")
 
@@ -76,12 +76,12 @@ def test_gradient_operator(combine, K):
 @pytest.mark.parametrize(
     ("append", "places"),
     [
-        (maps._append_1, 0x03),
-        (maps._append_1x4, 0x03030303),
-        (maps._append_2, 0xFF),
-        (maps._append_2x4, 0x7FFFFFFF),
-        (maps._append_3, 0xFFFFFF),
-        (maps._append_4, None),
+        (map_words._append_1, 0x03),
+        (map_words._append_1x4, 0x03030303),
+        (map_words._append_2, 0xFF),
+        (map_words._append_2x4, 0x7FFFFFFF),
+        (map_words._append_3, 0xFFFFFF),
+        (map_words._append_4, None),
     ],
     ids=["2", "four of 2", "4", "four of 4", "8", "16"],
 )

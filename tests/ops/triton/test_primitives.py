@@ -7,10 +7,11 @@ import torch
 
 pytest.importorskip("triton")
 
+import triton.language as tl
 from triton.runtime.jit import mangle_type
 
 from multistable.ops.triton import primitives
-from multistable.ops.triton.primitives import AnySize, _kind
+from multistable.ops.triton.primitives import AnySize, _kind, planning
 
 BYTES = torch.zeros(64, dtype=torch.uint8)
 ARGUMENTS = {
@@ -43,7 +44,13 @@ class Compiler:
 
         return compile_and_launch
 
+    def warmup(self, *args, grid, **constants):
+        self.compilations += 1
+        return self.Kernel(self.launched)
+
     class Kernel:
+        run = None
+
         def __init__(self, launched):
             self.launched = launched
 
@@ -51,21 +58,59 @@ class Compiler:
             return lambda *args: self.launched.append((grid, args))
 
 
-def test_a_compiled_kernel_is_launched_again(monkeypatch):
-    """For other sizes, not for other constants or options; constants are passed in the kernel's own order."""
+def add(x, reset, T, BN: tl.constexpr, ROW: tl.constexpr):
+    raise AssertionError("only its signature is read")
 
-    def add(x, T, BN, ROW):
-        raise AssertionError("only its signature is read")
 
+@pytest.fixture
+def no_gpu(monkeypatch):
     monkeypatch.setattr(primitives, "NO_ASSEMBLY", False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_compiled_kernel_is_launched_again():
+    """For other sizes, not for other constants or options; constants are passed in the kernel's own order."""
     kernel, x = AnySize(add), torch.zeros(4)
-    kernel.jit = compiler = Compiler()
-    kernel[(3,)](x, 5, ROW=1, BN=32, num_warps=1)
-    kernel[(7, 2)](x, 6, ROW=1, BN=32, num_warps=1)
+    kernel.jit = kernel.unaligned = compiler = Compiler()
+    kernel[(3,)](x, None, 5, ROW=1, BN=32, num_warps=1)
+    kernel[(7, 2)](x, None, 6, ROW=1, BN=32, num_warps=1)
     assert compiler.compilations == 1
-    assert compiler.launched == [((7, 2, 1), (x, 6, 32, 1))]
-    kernel[(3,)](x, 5, ROW=4, BN=32, num_warps=1)
-    kernel[(3,)](x, 5, ROW=1, BN=32, num_warps=2)
-    kernel[(3,)](None, 5, ROW=1, BN=32, num_warps=1)
+    assert compiler.launched == [((7, 2, 1), (x, None, 6, 32, 1))]
+    kernel[(3,)](x, None, 5, ROW=4, BN=32, num_warps=1)
+    kernel[(3,)](x, None, 5, ROW=1, BN=32, num_warps=2)
+    kernel[(3,)](None, None, 5, ROW=1, BN=32, num_warps=1)
     assert compiler.compilations == 4
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_alignment_matters_where_rows_are_aligned():
+    """And never that of resets, of which a reversed scan starts with the last."""
+    kernel = AnySize(add)
+    kernel.jit, kernel.unaligned = Compiler(), Compiler()
+    for x, reset in ((BYTES, BYTES), (BYTES, BYTES[1:]), (BYTES[1:], BYTES)):
+        for ROW in (1, 4):
+            kernel[(3,)](x, reset, 5, ROW=ROW, BN=32, num_warps=1)
+    assert (kernel.jit.compilations, kernel.unaligned.compilations) == (2, 1)
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("x", [BYTES, BYTES[1:]], ids=["aligned", "not"])
+@pytest.mark.parametrize("ROW", [1, 4])
+def test_what_was_planned_is_compiled_for_later_launches(x, ROW):
+    kernel = AnySize(add)
+    kernel.jit = kernel.unaligned = compiler = Compiler()
+    launch, constants = kernel[(3,)], {"ROW": ROW, "BN": 32, "num_warps": 1}
+    with planning() as planned:
+        launch(x, None, 5, **constants)
+        launch(x, None, 6, **constants)
+    assert (len(planned), compiler.compilations, compiler.launched) == (1, 0, [])
+    for compile_variant in planned.values():
+        compile_variant()
+    assert (compiler.compilations, compiler.launched) == (1, [])
+    launch(x, None, 7, **constants)
+    assert (compiler.compilations, compiler.launched) == (1, [((3, 1, 1), (x, None, 7, 32, ROW))])
+    with planning() as planned:
+        launch(x, None, 8, **constants)
+    assert not planned
+    assert len(compiler.launched) == 1

@@ -1,10 +1,12 @@
 """What only a GPU can show: offsets beyond 2^31, determinism, torch.compile and CUDA graphs."""
 
+import copy
+
 import pytest
 import torch
 
-from multistable import BMRU
-from multistable.ops import bmru_scan, explain, linear_scan
+from multistable import BMRU, LRU, Hybrid, MinGRU
+from multistable.ops import bmru_scan, compile_kernels, explain, linear_scan
 from tolerances import assert_close, assert_same_bits
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -103,3 +105,39 @@ def test_long_linear_scan():
     expected = linear_scan(a, b, backend="portable")
     assert_close(linear_scan(a, b, backend="triton"), expected)
     assert_close(linear_scan(a.to(torch.complex64), b.to(torch.complex64), backend="triton"), expected)
+
+
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")  # torch captures on a stream of its own
+@pytest.mark.parametrize("kind", [BMRU, LRU, Hybrid, MinGRU])
+def test_layers_in_graphs_of_torch(kind):
+    """``torch.cuda.make_graphed_callables`` captures forward and backward; the numbers are those of the layer."""
+    torch.manual_seed(0)
+    layer = kind(16, 32, batch_first=True, device="cuda")
+    plain = copy.deepcopy(layer)  # a layer that has been differentiated outside cannot be captured
+    layer = torch.cuda.make_graphed_callables(layer, (torch.randn(4, 50, 16, device="cuda", requires_grad=True),))
+    x, weight = (torch.randn(4, 50, n, device="cuda", requires_grad=True) for n in (16, 32))
+
+    def train(rnn):
+        output, h_n = rnn(x)
+        return output, h_n, *torch.autograd.grad((output * weight).sum() + h_n.sum(), (x, *rnn.parameters()))
+
+    for one, other in zip(train(layer), train(plain), strict=True):
+        assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("name", "kind"), [("bmru", BMRU), ("lru", LRU)])
+def test_nothing_is_compiled_after_compile_kernels(monkeypatch, name, kind, dtype):
+    """At any batch and length, in both directions."""
+    import triton
+
+    N, compiled = 72, []
+    compile_kernels([name], [N], [dtype])
+    assert compile_kernels([name], [N], [dtype]) == 0
+    monkeypatch.setattr(triton.knobs.compilation, "listener", lambda **compilation: compiled.append(compilation))
+    for batch_first in (False, True):
+        rnn = kind(8, N, batch_first=batch_first, bidirectional=True, device="cuda", dtype=dtype)
+        for B, T in ((1, 1), (16, 50), (3, 1000), (1000, 9), (1, 60_000), (40, 2000)):
+            x = torch.randn(*((B, T) if batch_first else (T, B)), 8, device="cuda", dtype=dtype)
+            rnn(x)[0].sum().backward()
+    assert not compiled

@@ -1,4 +1,4 @@
-"""The scans on a GPU: the kernels of ``latch*.py``, ``linear*.py`` and ``maps.py``, launched on the tensors' device."""
+"""The scans on a GPU: the kernels of ``latch*.py``, ``linear*.py`` and ``map*.py``, launched on the tensors' device."""
 
 from collections.abc import Callable
 from functools import wraps

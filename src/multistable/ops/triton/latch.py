@@ -42,6 +42,7 @@ from multistable.ops.triton.launch import (
 )
 from multistable.ops.triton.primitives import (
     AnySize,
+    everywhere_if,
     load,
     program_indices,
     split_steps,
@@ -223,7 +224,7 @@ def _forward_kernel(
     else:
         y = word_pointer(y, PER_WORD)
     p_start = _bit_pointer(start, WIDTH, PER_WORD) + (i_b * C + i_c) * N + o_n
-    state = tl.load(p_start, mask=(o_n >= 0) & (entered != 0), other=0).to(WORD)
+    state = tl.load(p_start, mask=everywhere_if(entered, p_start), other=0).to(WORD)
     if reset is not None:
         reset += i_b * r_b
     x = _bit_pointer(x, WIDTH, PER_WORD) + i_b * stride_of(x_b, ROW) + o_n

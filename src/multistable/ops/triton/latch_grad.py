@@ -30,6 +30,7 @@ from multistable.ops.triton.launch import (
 )
 from multistable.ops.triton.primitives import (
     AnySize,
+    everywhere_if,
     keep_bits,
     load,
     negative_mask,
@@ -274,7 +275,8 @@ def _backward_kernel(
         level = tl.zeros([1, BN], ACC)
         if BMRU:
             level = tl.load(alpha + o_n * PER_WORD + f).to(DTYPE).to(ACC)
-        carry = tl.load(into + p_wide + f, mask=(o_n >= 0) & (entered != 0), other=0.0).to(ACC)
+        p_into = into + p_wide + f
+        carry = tl.load(p_into, mask=everywhere_if(entered, p_into), other=0.0).to(ACC)
         levels += (level,)
         carries += (carry,)
         sums += (tl.zeros([S, BN], ACC),)

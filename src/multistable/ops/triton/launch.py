@@ -27,7 +27,7 @@ __all__ = [
 
 _LANES = 32  # threads of a warp, each with one column of words
 _WANTED = 8  # warps per multiprocessor, for which sequences are cut into chunks
-_SHORTEST = 512  # steps of a chunk: finding the state that enters it must stay cheap beside walking over it
+_SHORTEST = 128  # steps of a chunk: few columns wait 20 to 45 ns for each step, whatever they read (docs/log.md)
 _SECTOR = 8  # words of 32 bytes, what memory moves at least
 _ALIGNED = 4  # words of 16 bytes, the most that a thread copies at once
 

@@ -6,7 +6,7 @@ Real kernels pass the real part as the imaginary one, too; the compiler drops wh
 import triton
 import triton.language as tl
 
-from multistable.ops.triton.primitives import load, split_steps, store_numbers, unpack
+from multistable.ops.triton.primitives import everywhere_if, load, split_steps, store_numbers, unpack
 
 
 @triton.jit
@@ -184,7 +184,7 @@ def _coefficients(a, N, PER_WORD: tl.constexpr, CONSTANT: tl.constexpr, PAIRS: t
 @triton.jit
 def _entering(start, entered, N, PER_WORD: tl.constexpr, PAIRS: tl.constexpr, ACC: tl.constexpr):
     """What enters a chunk, from pointers to a word's first number, zeros unless ``entered``: a pair per number."""
-    mask = tl.full(start.shape, 1, tl.int1) & (entered != 0)
+    mask = everywhere_if(entered, start)
     found = ()
     for f in tl.static_range(PER_WORD):
         found += (_load(start + f, N * PER_WORD, PAIRS, ACC, mask),)

@@ -6,7 +6,9 @@ a kernel then have the same layout over the threads, and the compiler neither mo
 """
 
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,21 +20,46 @@ NO_ASSEMBLY = tl.constexpr(triton.knobs.runtime.interpret or torch.version.hip i
 """Avoid PTX: Triton's interpreter and GPUs of other makers have none."""
 
 
+class _Thread(threading.local):
+    """What this thread notes instead of launching, see :func:`planning`."""
+
+    planned: "dict[Any, Callable[[], None]] | None" = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def planning() -> Generator[dict[Any, Callable[[], None]]]:
+    """Launch nothing in this thread, but note what would have to be compiled: one function that compiles it for each
+    variant of a kernel, to be called in any thread."""
+    _thread.planned = planned = {}
+    try:
+        yield planned
+    finally:
+        _thread.planned = None
+
+
 class AnySize:
     """A kernel that is compiled once for all sizes and strides (the arguments T, N, K, C, L, blocks, ``*_b``, ``*_t``)
     and for a first state that is there or not (``entered``).
 
-    By itself Triton compiles anew for a number that is 1 or a multiple of 16, where the one before was not. It also
-    looks its kernels up by the text of all arguments, which takes most of the time of a launch: here a compiled kernel
-    is found by what it depends on.
+    By itself Triton compiles anew for a number that is 1 or a multiple of 16, where the one before was not, and for a
+    tensor that starts at a multiple of 16 bytes or does not. Where rows are not aligned (ROW is 1), and for resets, the
+    latter gives the same code, and one variant serves both. Triton also looks its kernels up by the text of all
+    arguments, which takes most of the time of a launch: here a compiled kernel is found by what it depends on.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
-        self.names = list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters
+        self.names = list(parameters)
+        self.reset = self.names.index("reset") if "reset" in parameters else None
         sizes = {"T", "N", "K", "C", "L", "blocks", "entered"}
-        self.jit = triton.jit(
-            function, do_not_specialize=[x for x in self.names if x in sizes or x.endswith(("_b", "_t"))]
-        )
+        numbers = [x for x in self.names if x in sizes or x.endswith(("_b", "_t"))]
+        tensors = [x for x in self.names if x not in numbers and parameters[x].annotation is inspect.Parameter.empty]
+        resets = [x for x in tensors if x == "reset"]
+        self.jit = triton.jit(function, do_not_specialize=numbers, do_not_specialize_on_alignment=resets)
+        self.unaligned = triton.jit(function, do_not_specialize=numbers, do_not_specialize_on_alignment=tensors)
         self.compiled: dict[Any, tuple[Any, list[Any]]] = {}
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
@@ -42,14 +69,37 @@ class AnySize:
         if NO_ASSEMBLY:
             self.jit[grid](*args, **constants)
             return
-        key = (torch.cuda.current_device(), *map(_kind, args), *constants.items())
+        key = self.key(args, constants)
+        if _thread.planned is not None:
+            if key not in self.compiled:  # of tensors, only the dtypes are kept: some are large
+                args = tuple(x.dtype if isinstance(x, torch.Tensor) and x.data_ptr() % 16 == 0 else x for x in args)
+                _thread.planned[self, key] = partial(self.compile, key, grid, args, constants)
+            return
         found = self.compiled.get(key)
         if found is None:
-            values = [constants[name] for name in self.names[len(args) :]]
-            self.compiled[key] = self.jit[grid](*args, **constants), values
+            self.compiled[key] = self.variant(constants)[grid](*args, **constants), self.values(args, constants)
             return
         kernel, values = found
         kernel[(*grid, 1, 1)[:3]](*args, *values)
+
+    def compile(self, key: Any, grid: tuple[int, ...], args: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        """Compile what a launch with ``key`` looks up, and load it."""
+        kernel = self.variant(constants).warmup(*args, grid=grid, **constants)
+        _ = kernel.run  # loads it
+        self.compiled[key] = kernel, self.values(args, constants)
+
+    def key(self, args: tuple[Any, ...], constants: dict[str, Any]) -> Any:
+        kinds = list(map(_kind if constants.get("ROW") != 1 else _type, args))
+        if self.reset is not None:
+            kinds[self.reset] = args[self.reset] is None
+        return (torch.cuda.current_device(), *kinds, *constants.items())
+
+    def variant(self, constants: dict[str, Any]) -> Any:
+        return self.jit if constants.get("ROW") != 1 else self.unaligned
+
+    def values(self, args: tuple[Any, ...], constants: dict[str, Any]) -> list[Any]:
+        """The constants in the kernel's own order."""
+        return [constants[name] for name in self.names[len(args) :]]
 
 
 def _kind(x: Any) -> Any:
@@ -57,6 +107,11 @@ def _kind(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         return x.dtype, x.data_ptr() % 16 == 0
     return -(1 << 31) <= x < 1 << 31 if type(x) is int else type(x)
+
+
+def _type(x: Any) -> Any:
+    """The same without the alignment."""
+    return x.dtype if isinstance(x, torch.Tensor) else _kind(x)
 
 
 @triton.jit
@@ -122,6 +177,12 @@ def load(p, mask, other, MASKED: tl.constexpr):
 
 
 @triton.jit
+def everywhere_if(entered, p):
+    """The mask of a load from ``p``: true everywhere or nowhere."""
+    return tl.zeros(p.shape, tl.int32) < entered
+
+
+@triton.jit
 def store(p, value, mask, MASKED: tl.constexpr):
     if MASKED:
         tl.store(p, value, mask=mask)
@@ -141,6 +202,8 @@ def _unstack(x, U: tl.constexpr):
     BN: tl.constexpr = x.shape[1]
     if U == 1:
         return (tl.reshape(x, [S, BN]),)
+    elif U == 2:  # as below, with fewer operations: they take a fifth of the time of compiling the longest kernel
+        return tl.split(x)
     else:
         early, late = tl.split(tl.permute(tl.reshape(x, [S, BN, 2, U // 2]), (0, 1, 3, 2)))
         return _unstack(early, U // 2) + _unstack(late, U // 2)
