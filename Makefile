@@ -4,7 +4,7 @@
 #   make test-all   the same, and those that need large optional dependencies (ONNX Runtime, accelerate) or take long
 #   make test-gpu   the tests that need a GPU
 #   make check      lint, format, types, imports
-#   make mutants    break the code on purpose, 300 times: at least 97 % must make a test fail (an hour)
+#   make mutants    break the code on purpose, 350 times: at least 97 % must make a test fail (an hour)
 #   make docs       the site, into build/site/index.html
 #   make explorer   the explorer alone, build/explorer.html: one page to feel a bistable unit
 #   make bench      speed on this CPU, into experiments/benchmarks/results/cpu.json

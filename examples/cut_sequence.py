@@ -1,4 +1,4 @@
-"""One sequence cut along time over the ranks of a process group: the loss and the gradients are those of one process.
+"""Cut one sequence along time over the ranks of a process group: loss and gradients equal those of a single process.
 
 torchrun --standalone --nproc-per-node 2 examples/cut_sequence.py
 """
@@ -11,13 +11,13 @@ from multistable.distributed import cut, sequence_parallel, sum_gradients
 
 
 def train(rnn: Stack, whole: torch.Tensor) -> torch.Tensor:
-    """Compute the loss, the mean square of all outputs, and its gradients."""
+    """Compute the loss, the mean square of the first feature of all outputs, and its gradients."""
     x, _ = cut(whole)  # this rank's steps: [4, 500, 8] on one, [4, 501, 8] on the other
     with sequence_parallel() as pieces:
-        output, _ = rnn(x)  # the outputs of this piece; the second result are the last states of the whole sequence
-        loss = output[..., 0].square().sum() / whole[..., 0].numel()  # this rank's part of it
+        output, _ = rnn(x)  # the outputs of this piece; the second result is the last state of the whole sequence
+        loss = output[..., 0].square().sum() / whole[..., 0].numel()  # this rank's part of the loss
         loss.backward()
-    sum_gradients(rnn)  # as if one process had computed all
+    sum_gradients(rnn)  # now every rank has the gradients of the whole loss
     print(f"rank {pieces.rank}: output {list(output.shape)}, {pieces.exchange.bytes_sent} bytes sent")
     dist.all_reduce(loss.detach_())
     return loss

@@ -1,9 +1,10 @@
-"""Three bits in two bytes: train a BMRU on three flip-flops and write it as a self-contained C file.
+"""Train a BMRU on three flip-flops and write it as a self-contained C file with two bytes of state.
 
 Each of three inputs is noise with an occasional pulse of +1 or -1; each of three outputs is the sign of the last pulse
 of its input. Eight units are trained on sequences of 100 timesteps. A unit needs two bits of state: its sign, and
-whether it was ever written (before that it is 0). So the C program has 2 bytes of memory besides its constants. It is
-tested on a million timesteps: of seeds 0 to 9, eight gave no wrong answer out of 3,000,000, and two gave 40 and 556.
+whether it has been written (before that its state is 0). So the C program needs 2 bytes of memory besides its
+constants. It is tested on a million timesteps: of seeds 0 to 9, eight gave no wrong answer out of 3,000,000; two gave
+40 and 556.
 
     python examples/flip_flops.py [SEED]
 """
@@ -75,8 +76,8 @@ class FlipFlops(nn.Module):
 
 
 def sequences(B: int, T: int) -> tuple[Tensor, Tensor]:
-    """Inputs and answers, ``[B, T, BITS]``: uniform noise in (-0.25, 0.25), with a pulse at the first timestep and at
-    one in 20 of the later ones."""
+    """Inputs and targets, ``[B, T, BITS]``: uniform noise in (-0.25, 0.25), plus a pulse at the first timestep and at
+    one in 20 later ones."""
     pulse = torch.where(torch.rand(B, T, BITS) < 0.5, -1.0, 1.0)
     at = torch.rand(B, T, BITS) < 0.05
     at[:, 0] = True
@@ -100,7 +101,7 @@ def train(steps: int = 1000, seed: int = 0) -> FlipFlops:
 
 
 def to_c(model: FlipFlops) -> str:
-    """The C program; 9 digits represent a float32 exactly. At a NaN it keeps its state, where PyTorch writes NaN."""
+    """The C program; 9 digits represent a float32 exactly. On a NaN it keeps its state, whereas PyTorch writes NaN."""
 
     def constant(values: Tensor) -> str:
         if values.ndim > 1:
@@ -114,7 +115,7 @@ def to_c(model: FlipFlops) -> str:
 
 
 def run_c(source: str, x: Tensor) -> tuple[Tensor, int, float]:
-    """Compile and run the program on ``x [T, BITS]``: outputs ``[T, BITS]``, bytes of state, seconds per timestep."""
+    """Compile and run the program on ``x [T, BITS]``. Return outputs ``[T, BITS]``, bytes of state, seconds/step."""
     with tempfile.TemporaryDirectory() as folder:
         program, library = Path(folder, "flip_flops.c"), Path(folder, "flip_flops.so")
         program.write_text(source)
@@ -129,15 +130,15 @@ def run_c(source: str, x: Tensor) -> tuple[Tensor, int, float]:
 
 @torch.no_grad()
 def compare(model: FlipFlops, T: int) -> tuple[int, float, int, float]:
-    """Wrong answers of the C program over T timesteps, its largest difference from PyTorch, bytes of state, seconds
-    per timestep."""
+    """Run the C program for T timesteps. Return the number of wrong answers, the largest difference from PyTorch, bytes
+    of state, seconds per timestep."""
     [x], [target] = sequences(1, T)
     y, size, seconds = run_c(to_c(model), x)
     return int((y.sign() != target).sum()), float((y - model(x[None])[0]).abs().max()), size, seconds
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
+    torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
     trained = train(seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     Path("flip_flops.c").write_text(to_c(trained))
     wrong, difference, size, seconds = compare(trained, 1_000_000)

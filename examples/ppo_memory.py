@@ -1,13 +1,13 @@
-"""PPO with memory, in one file: an agent that remembers what it saw once, with any layer of this library.
+"""PPO with memory in one file: an agent that remembers what it saw once, with any layer of this library.
 
-The usual trouble with memory in PPO is that episodes end in the middle of a rollout, so that code loops over timesteps
-to set states to zero, or cuts rollouts into short pieces and loses the gradient between them. Here a rollout is one
-sequence. Its first state is carried over from the rollout before, `reset` marks the first step of each episode inside
-it, and every update recomputes all timesteps at once, with the gradient through all of them.
+The usual difficulty with memory in PPO is that episodes end in the middle of a rollout. Code then loops over timesteps
+to reset states, or cuts rollouts into short pieces and loses the gradient between them. Here a rollout is one sequence.
+Its first state is carried over from the previous rollout, `reset` marks the first step of each episode, and every
+update recomputes all timesteps at once and backpropagates through all of them.
 
     python examples/ppo_memory.py                          T-mazes with corridors of 1 to 20 steps, a BMRU: 10 seconds
     python examples/ppo_memory.py --cell gru               any name of multistable.layers.registry
-    python examples/ppo_memory.py --env CartPole-v1        any environment of gymnasium with discrete actions
+    python examples/ppo_memory.py --env CartPole-v1        any gymnasium environment with discrete actions
 
 Needs gymnasium: pip install '.[rl]'.
 """
@@ -33,14 +33,14 @@ class Settings:
     env: str = "TMaze-v0"
     cell: str = "bmru"
     hidden: int = 32
-    envs: int = 32  # B, environments that run side by side
-    steps: int = 128  # T, timesteps of a rollout
+    envs: int = 32  # B, parallel environments
+    steps: int = 128  # T, timesteps per rollout
     rollouts: int = 40
     epochs: int = 4  # passes over each rollout
-    batches: int = 4  # updates per pass; each takes whole sequences of some environments
+    batches: int = 4  # updates per pass; each uses the whole sequences of some environments
     rate: float = 1e-3
     gamma: float = 0.98
-    trace: float = 0.95  # lambda of the advantages
+    trace: float = 0.95  # lambda of the advantage estimates
     clip: float = 0.2
     entropy: float = 0.01
     seed: int = 0
@@ -50,11 +50,11 @@ class Settings:
 
 
 class TMaze(gymnasium.Env):
-    """A corridor of 1 to ``longest`` steps and a junction (Bakker 2001). A clue at the start says where to turn there.
+    """A corridor of 1 to ``longest`` steps to a junction (Bakker 2001). A clue at the start says where to turn there.
 
-    Observations have 3 numbers: 0 1 1 or 1 1 0 at the start, the clue; 1 0 1 in the corridor; 0 1 0 at the junction.
-    Actions: 0 up, 1 forward, 2 down, 3 back. The right turn is rewarded with 4; a wrong turn, and standing still
-    before a wall, cost 0.1. An episode ends with a turn at the junction.
+    Observations have 3 numbers: 0 1 1 or 1 1 0 at the start (the clue), 1 0 1 in the corridor, 0 1 0 at the junction.
+    Actions: 0 up, 1 forward, 2 down, 3 back. The right turn is rewarded with 4; a wrong turn costs 0.1, and so does
+    an action that moves nowhere. An episode ends with a turn at the junction.
     """
 
     observation_space = gymnasium.spaces.Box(0, 1, (3,), dtype=np.float32)
@@ -90,7 +90,7 @@ gymnasium.register("TMaze-v0", TMaze, max_episode_steps=200)
 
 
 def make_envs(settings: Settings) -> VectorEnv:
-    """Environments that start the next episode in the same step in which the last one ended."""
+    """Environments that start the next episode in the same step in which the previous one ended."""
     envs = gymnasium.make_vec(
         settings.env,
         settings.envs,
@@ -107,7 +107,7 @@ def make_envs(settings: Settings) -> VectorEnv:
 
 
 class Agent(nn.Module):
-    """A memory, and what is read from it: the logits of the actions and the value of the state."""
+    """A memory with two read-outs: the logits of the actions and the value of the state."""
 
     def __init__(self, envs: VectorEnv, settings: Settings) -> None:
         super().__init__()
@@ -115,17 +115,17 @@ class Agent(nn.Module):
         self.memory = Stack(settings.cell, D, settings.hidden, batch_first=True)
         self.actor = nn.Linear(settings.hidden, A)
         self.critic = nn.Linear(settings.hidden, 1)
-        nn.init.orthogonal_(self.actor.weight, 0.01)  # all actions are equally likely at first
+        nn.init.orthogonal_(self.actor.weight, 0.01)  # at first, all actions are about equally likely
 
     def forward(self, x: Tensor, state: Tensor | None, reset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Observations ``[B, T, D]``, the state before them, and marks ``[B, T]`` of the first steps of episodes ->
-        logits ``[B, T, A]``, values ``[B, T]`` and the state after them."""
+        """Map observations ``[B, T, D]``, the state before them and the episode starts ``[B, T]`` to logits
+        ``[B, T, A]``, values ``[B, T]`` and the state after them."""
         features, state = self.memory(x, state, reset=reset)
         return self.actor(features), self.critic(features).squeeze(-1), state
 
 
 class Now(NamedTuple):
-    """Where the environments stand between two rollouts."""
+    """The environments between two rollouts."""
 
     x: Tensor  # [B, D], the next observations
     reset: Tensor  # [B], whether they are the first of an episode
@@ -133,7 +133,7 @@ class Now(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """T timesteps of B environments; all tensors are ``[B, T, ...]`` but ``state``, the memory before the first."""
+    """T timesteps of B environments. All tensors are ``[B, T, ...]``, except ``state``, the memory before the first."""
 
     x: Tensor
     reset: Tensor
@@ -150,7 +150,7 @@ class Rollout(NamedTuple):
 
 @torch.no_grad()
 def collect(agent: Agent, envs: VectorEnv, now: Now, settings: Settings) -> tuple[Rollout, Now, list[float]]:
-    """Play T timesteps: the rollout, where it ended, and the returns of the episodes that ended in it."""
+    """Play T timesteps. Return the rollout, the environments after it, and the returns of episodes that ended in it."""
     steps, returns = [], []
     first = agent.memory.initial_state((envs.num_envs,), now.x) if now.state is None else now.state
     now = now._replace(state=first)
@@ -160,7 +160,7 @@ def collect(agent: Agent, envs: VectorEnv, now: Now, settings: Settings) -> tupl
         action = policy.sample()
         x, reward, terminated, truncated, info = envs.step(action.numpy())
         reward, ended = torch.as_tensor(reward, dtype=torch.float32), torch.as_tensor(terminated | truncated)
-        if truncated.any():  # the episode would have gone on: add what the agent expected of the rest
+        if truncated.any():  # the episode was cut off: add the value of the rest
             last = torch.stack([torch.as_tensor(y, dtype=torch.float32).flatten() for y in final(info, x, truncated)])
             rest = agent(last[:, None], state, torch.zeros(len(last), 1, dtype=torch.bool))[1][:, 0]
             reward = reward + settings.gamma * torch.where(torch.as_tensor(truncated), rest, 0)
@@ -177,12 +177,12 @@ def collect(agent: Agent, envs: VectorEnv, now: Now, settings: Settings) -> tupl
 
 
 def final(info: dict, x: np.ndarray, truncated: np.ndarray) -> list[np.ndarray]:
-    """The last observations of the episodes that were cut off; those of other environments are not used."""
+    """The last observations of truncated episodes; the entries of other environments are not used."""
     return [info["final_obs"][i] if truncated[i] else x[i] for i in range(len(x))]
 
 
 def episode_returns(info: dict) -> list[float]:
-    """The returns of episodes that have just ended, as RecordEpisodeStatistics reports them."""
+    """The returns of the episodes that have just ended, as reported by RecordEpisodeStatistics."""
     if "final_info" not in info or "episode" not in info["final_info"]:
         return []
     episode = info["final_info"]["episode"]
@@ -192,8 +192,8 @@ def episode_returns(info: dict) -> list[float]:
 def advantages(reward: Tensor, value: Tensor, ended: Tensor, after: Tensor, settings: Settings) -> Tensor:
     """Generalised advantage estimates ``[B, T]``: how much better the actions were than expected.
 
-    ``delta_t = r_t + gamma v_{t+1} - v_t`` and ``a_t = delta_t + gamma lambda a_{t+1}``, both without their second
-    half where an episode ends; ``after`` is the value behind the last step.
+    ``delta_t = r_t + gamma v_{t+1} - v_t`` and ``a_t = delta_t + gamma lambda a_{t+1}``, both without the term of t + 1
+    where an episode ends; ``after`` is the value after the last step.
     """
     going = 1 - ended.float()
     following = torch.cat([value[:, 1:], after[:, None]], dim=1)
@@ -209,7 +209,7 @@ def advantages(reward: Tensor, value: Tensor, ended: Tensor, after: Tensor, sett
 
 
 def update(agent: Agent, optimiser: torch.optim.Optimizer, rollout: Rollout, settings: Settings) -> None:
-    """A few epochs of PPO on one rollout."""
+    """Train for a few epochs on one rollout."""
     for _ in range(settings.epochs):
         for chosen in torch.randperm(settings.envs).chunk(settings.batches):
             optimiser.zero_grad()
@@ -219,7 +219,7 @@ def update(agent: Agent, optimiser: torch.optim.Optimizer, rollout: Rollout, set
 
 
 def ppo_loss(agent: Agent, rollout: Rollout, settings: Settings) -> Tensor:
-    """One call recomputes all timesteps of all episodes in the rollout, and the gradient goes through all of them."""
+    """The loss of PPO. One call recomputes all timesteps of all episodes; the gradient passes through all of them."""
     logits, value, _ = agent(rollout.x, rollout.state, rollout.reset)
     policy = Categorical(logits=logits)
     advantage = (rollout.advantage - rollout.advantage.mean()) / (rollout.advantage.std() + 1e-8)
@@ -230,7 +230,7 @@ def ppo_loss(agent: Agent, rollout: Rollout, settings: Settings) -> Tensor:
 
 
 def train(settings: Settings, say: Any = print) -> tuple[Agent, list[float]]:
-    """The trained agent, and the mean return of the episodes of each rollout."""
+    """Train an agent. Return it, and the mean episode return of each rollout."""
     torch.manual_seed(settings.seed)
     envs = make_envs(settings)
     agent = Agent(envs, settings)
@@ -251,7 +251,7 @@ def train(settings: Settings, say: Any = print) -> tuple[Agent, list[float]]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # tensors are small here: on two busy cores, two threads took 30 times as long
+    torch.set_num_threads(1)  # the tensors are small: on two busy cores, two threads took 30 times as long
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for field in fields(Settings):
         parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)

@@ -1,8 +1,8 @@
-"""A field of your own: units with three stable states learn to hold one of three symbols forever.
+"""A custom field: units with three stable states learn to hold one of three symbols forever.
 
 A sequence shows a symbol (one-hot) at its first step, then noise, which the units must learn to ignore. They are
 trained on sequences of 10 steps and tested at every step of sequences of 100,000. They have no bias, because a bias
-beyond the folds (here 0.25) keeps a unit on one branch: with a bias two of four seeds learn, without it all four.
+beyond the folds (here 0.25) keeps a unit on one branch: two of four seeds learn with a bias, all four without.
 
     python examples/three_states.py     (half a minute on one core)
 """
@@ -56,12 +56,12 @@ def train(steps: int = 150, seed: int = 0) -> Memory:
 
 @torch.no_grad()
 def count_errors(model: Memory, steps: int) -> int:
-    """Count wrong answers over all timesteps, with one sequence per symbol."""
+    """Count the wrong answers over all timesteps of one sequence per symbol."""
     symbols = torch.arange(3)
     return int((model(sequences(symbols, steps)).argmax(-1) != symbols[:, None]).sum())
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
+    torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
     trained = train()
     print(f"wrong answers in 3 sequences of 100,000 steps: {count_errors(trained, 100_000)}")

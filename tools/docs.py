@@ -133,7 +133,7 @@ def commits_of(machine: dict) -> str:
     return f"{last} (begun at {earlier})" if earlier else last
 
 
-def six_results() -> str:
+def headline_results() -> str:
     """README's table: BMRU, LRU and hybrid on the same task."""
     results = load_results()
 
@@ -144,24 +144,38 @@ def six_results() -> str:
         errors = [t["mse"] for r in results[name] for t in r["tests"] if (t["length"], t["noise"]) == (length, 1.0)]
         return with_seeds(errors, error=True)
 
-    copy, mnist = "tuned/copy-first/", "tuned/mnist/"
+    def after(recipe: str, kind: str) -> tuple[str, ...]:
+        """MNIST by BMRU, LRU and hybrid."""
+        return tuple(last_epoch(f"{recipe}/mnist/{layer}-{kind}") for layer in ("bmru", "lru", "hybrid"))
+
+    def copied(recipe: str, measure: Callable[[str], str]) -> tuple[str, ...]:
+        return *(measure(f"{recipe}/copy-first/{layer}") for layer in ("bmru", "lru")), ""
+
+    def at_longest(name: str) -> str:
+        return with_seeds([100 * test["accuracy"] for r in results[name] for test in longest(r)], error=False)
+
+    million = (at_longest(f"best/mnist/{layer}-3-blocks-random") for layer in ("bmru", "lru", "hybrid"))
+    long_copy, longer = "Copy the first of 300 numbers, error", "Trained on 100 numbers, tested on 100,000, error"
+    pixels = "— and 1,216 black pixels after the image"
     rows = [
-        ("Copy the first of 300 numbers, error", last_epoch(copy + "bmru-T300"), last_epoch(copy + "lru-T300"), ""),
-        ("— LRU without decay of eigenvalues, norms, biases", "", last_epoch(copy + "lru-T300-usual-decay"), ""),
-        (
-            "Trained on 100 numbers, tested on 100,000, error",
-            at_length(copy + "bmru-T100", 100_000),
-            at_length(copy + "lru-T100", 100_000),
-            "",
-        ),
-        ("Permuted MNIST", *(last_epoch(f"{mnist}{layer}-2-blocks") for layer in ("bmru", "lru", "hybrid"))),
-        (
-            "— and 1,216 black pixels after the image",
-            *(last_epoch(f"{mnist}{layer}-2-blocks-black") for layer in ("bmru", "lru", "hybrid")),
-        ),
-        ("Pathfinder, hard, 10 epochs", last_epoch("tuned/pathfinder/hard-3-blocks-1024-10-epochs"), "", ""),
+        ("Permuted MNIST, 3 blocks", "best", *after("best", "3-blocks")),
+        (pixels, "best", *after("best", "3-blocks-black")),
+        ("— and a million random ones, trained with 1,216", "best", *million),
+        ("Permuted MNIST, 2 blocks", "best", *after("best", "2-blocks")),
+        (pixels, "best", *after("best", "2-blocks-black")),
+        (long_copy, "paper", *copied("paper", lambda name: last_epoch(name + "-T300"))),
+        (longer, "paper", *copied("paper", lambda name: at_length(name + "-T100", 100_000))),
+        (longer, "tuned", *copied("tuned", lambda name: at_length(name + "-T100", 100_000))),
+        ("Pathfinder, hard, 10 epochs", "tuned", last_epoch("tuned/pathfinder/hard-3-blocks-1024-10-epochs"), "", ""),
     ]
-    return markdown_table("task, BMRU, LRU, hybrid", rows)
+    return markdown_table("task, recipe, BMRU, LRU, hybrid", rows)
+
+
+def longest(result: dict) -> list[dict]:
+    """The tests with the longest tail, positions held if there are any."""
+    most = max(test["pixels"] for test in result["tests"])
+    tests = [test for test in result["tests"] if test["pixels"] == most]
+    return [test for test in tests if test["held"]] or tests
 
 
 TAIL_LENGTHS = 1_216, 4_096, 65_536, 1_000_000
@@ -193,13 +207,16 @@ def after_tail(results: list[dict], tail: str, pixels: int) -> str:
 
 
 def with_seeds(values: list[float], error: bool) -> str:
-    """
-    >>> with_seeds([98.0, 98.4], error=False), with_seeds([0.00023], error=True)
-    ('98.2 % (2 seeds)', '0.00023 (1 seed)')
+    """Their mean; of errors, which may differ by orders of magnitude, also the least and the greatest.
+
+    >>> with_seeds([98.0, 98.4], error=False), with_seeds([0.00023], error=True), with_seeds([0.1, 0.3], error=True)
+    ('98.2 % (2 seeds)', '0.00023 (1 seed)', '0.2 (0.1 to 0.3, 2 seeds)')
     """
     mean = sum(values) / len(values)
-    seeds = f"({len(values)} seed{'s' if len(values) > 1 else ''})"
-    return f"{mean:.2g} {seeds}" if error else f"{mean:.1f} % {seeds}"
+    seeds = f"{len(values)} seed{'s' if len(values) > 1 else ''}"
+    if error and len(values) > 1:
+        seeds = f"{min(values):.2g} to {max(values):.2g}, {seeds}"
+    return f"{mean:.2g} ({seeds})" if error else f"{mean:.1f} % ({seeds})"
 
 
 def claims() -> str:
@@ -243,7 +260,7 @@ def benchmark(file: str) -> str:
     rows = [row for row in rows if row not in single]
     machine = content["machine"]
     device = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
-    source = f"{device}, torch {machine['torch']}, commit `{machine['commit'][:12]}`, {machine['date'][:10]}."
+    source = f"{device}, torch {machine['torch']}, {parts_by_commit(content['parts'])}."
     source = f"{source} {content.get('note', '')}".strip()
     header = "what, B x T x N, dtype, time, baseline, ratio, goal"
     text = f"{source} {goals_of(rows)}"
@@ -254,6 +271,21 @@ def benchmark(file: str) -> str:
         if found := [row for row in single if row["name"].endswith(f", {words}")]:
             text += f"\n\nShares of copy at each {words}:\n\n{shares_by_shape(found)}"
     return text
+
+
+def parts_by_commit(parts: dict[str, dict]) -> str:
+    """
+    >>> old, new = ({"commit": letter * 40, "date": "2026-11-16T00:00"} for letter in "ab")
+    >>> parts_by_commit({"scans": old, "maps": old})
+    'commit `aaaaaaaaaaaa`, 2026-11-16'
+    >>> parts_by_commit({"scans": old, "maps": new})
+    'commit `aaaaaaaaaaaa`, 2026-11-16 (scans); commit `bbbbbbbbbbbb`, 2026-11-16 (maps)'
+    """
+    found: dict[str, list[str]] = {}
+    for part, source in parts.items():
+        found.setdefault(f"commit `{source['commit'][:12]}`, {source['date'][:10]}", []).append(part)
+    several = len(found) > 1
+    return "; ".join(source + (f" ({', '.join(names)})" if several else "") for source, names in found.items())
 
 
 def goals_of(rows: list[dict]) -> str:
@@ -525,7 +557,13 @@ def learners() -> str:
         "H200": "speed-cuda.json",
     }
     paths = {name: RESULTS / "rl" / file for name, file in kinds.items()}
-    return "\n\n".join(f"{name}:\n\n{learners_of(path)}" for name, path in paths.items() if path.exists())
+    found = {name: path for name, path in paths.items() if path.exists()}
+    return "\n\n".join(f"{name}, {provenance(path)}:\n\n{learners_of(path)}" for name, path in found.items())
+
+
+def provenance(path: Path) -> str:
+    machine = json.loads(path.read_text())["machine"]
+    return f"commit {commits_of(machine)}, torch {machine['torch']}"
 
 
 def learners_of(path: Path) -> str:
@@ -648,7 +686,7 @@ def failing(results: list[dict]) -> str:
 
 
 DOCUMENTS = {
-    "README.md": {"results": six_results},
+    "README.md": {"results": headline_results},
     "CONTRIBUTING.md": {"tour": tour},
     "docs/clients.md": {"programs": clients},
     "docs/machines.md": {"certified": certified, "surrogates": surrogates, "rivals": rivals},

@@ -98,8 +98,8 @@ class Scratch:
         return os.waitstatus_to_exitcode(ended[1]), log.read_text(errors="replace")
 
     def judge(self, mutation: Mutation, killer: str) -> Outcome:
-        """What the tests of one mutation say of it. ``killer``, if any, is the one that killed it before: it goes
-        first, by itself, which saves most of the time. It may be gone by now."""
+        """Run the tests of one mutation. ``killer``, if any, is the test that killed it last time: it runs first,
+        alone, which saves most of the time. It may no longer exist."""
         if killer:
             outcome = self.test_mutated(mutation, [killer], OWN_SECONDS)
             if outcome["outcome"] == KILLED:
@@ -183,7 +183,10 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="run the whole suite on those that survive")
     options = parser.parse_args()
     out = options.out or options.list.with_suffix(".outcomes.json")
-    mutations = [m for m in json.loads(options.list.read_text()) if not options.only or m["id"] in options.only]
+    every: list[Mutation] = json.loads(options.list.read_text())
+    if unknown := set(options.only or ()) - {mutation["id"] for mutation in every}:
+        sys.exit(f"no mutation is called {', '.join(sorted(unknown))}")
+    mutations = [mutation for mutation in every if not options.only or mutation["id"] in options.only]
     for mutation in mutations:
         mutated(options.root / mutation["file"], mutation)  # to find a mistake now rather than in an hour
     outcomes: dict[str, Outcome] = json.loads(out.read_text()) if out.exists() else {}

@@ -37,7 +37,7 @@ class Trained:
 
 
 def find(places: list[Path], results: Path, check: int = 0) -> Iterator[Trained]:
-    """The models of all places; ``check``: on how many test samples those of runs are tested again."""
+    """The models of all places; ``check`` is the number of test samples on which models of runs are tested again."""
     words = iter(places)
     for place in words:
         if (place / files.CONFIG).exists():

@@ -33,13 +33,13 @@ NO_FUNCTIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether it is a function of one of the packages; bodies of modules and classes are not optimised."""
+    """True for a function of one of the packages; bodies of modules and classes are not optimised."""
     is_function = bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_name not in NO_FUNCTIONS
     return is_function and code.co_filename.startswith(FOLDERS)
 
 
 def is_import(code: CodeType) -> bool:
-    """Whether it is the body of a module of one of the packages."""
+    """True for the body of a module of one of the packages."""
     return code.co_name == "<module>" and code.co_filename.startswith(FOLDERS)
 
 

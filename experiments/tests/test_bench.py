@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rich.console import Console
 from multistable import ModelConfig
 from multistable_experiments.bench import cpu, long_sequence, measure, packing, passes, ranks, report, scale
 from multistable_experiments.bench.shapes import random_shapes, seed_of
+from multistable_experiments.files import DamagedFileError
 from multistable_experiments.tasks import CopyFirst
 from multistable_experiments.training.run import Run
 from sources import EXPERIMENTS
@@ -54,7 +56,7 @@ def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rows += [*cpu.layer_rows((2, 64, 8), repeats=1)]
     rows += [*cpu.exact_rows((2, 64, 8), repeats=1), *cpu.step_rows(N=8, repeats=1)]
     rows += [*cpu.time_growth((64, 128), N=8, repeats=1)]
-    monkeypatch.setattr(cpu, "rows", lambda: iter(rows))
+    monkeypatch.setattr(cpu, "PARTS", {"all": lambda: iter(rows)})
     report.run("cpu", path, tmp_path / "not used", console)
 
     content = json.loads(path.read_text())
@@ -82,11 +84,51 @@ def test_peak_memory_includes_what_a_layer_holds() -> None:
 
 
 def test_results_are_written_where_the_tools_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "rows", lambda: iter([report.Row("x", (1, 2, 3), "float32", 5.0, "y", 4.0)]))
+    monkeypatch.setattr(cpu, "PARTS", {"all": lambda: iter([report.Row("x", (1, 2, 3), "float32", 5.0, "y", 4.0)])})
     report.run("cpu", None, tmp_path, Console(record=True))
     [row] = json.loads((tmp_path / "cpu.json").read_text())["rows"]
     published = json.loads((EXPERIMENTS / "benchmarks" / "results" / "cpu.json").read_text())["rows"][0]
     assert row.keys() == published.keys()
+
+
+def test_a_part_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file keeps the rows of all other parts, in their order, and says of which commit each part is."""
+    value = 5.0
+    row = lambda name: iter([report.Row(name, (1, 2, 3), "float32", value, "y", 4.0)])  # noqa: E731
+    monkeypatch.setattr(cpu, "PARTS", {"scans": lambda: row("scan"), "maps": lambda: row("map")})
+    run = partial(report.run, "cpu", None, tmp_path, Console(record=True))
+    monkeypatch.setenv("MULTISTABLE_COMMIT", "a" * 40)
+    run()
+    monkeypatch.setenv("MULTISTABLE_COMMIT", "b" * 40)
+    value = 7.0
+    run(["scans"])
+    content = json.loads((tmp_path / "cpu.json").read_text())
+    assert [(row["part"], row["ms"]) for row in content["rows"]] == [("scans", 7.0), ("maps", 5.0)]
+    assert {part: source["commit"][0] for part, source in content["parts"].items()} == {"scans": "b", "maps": "a"}
+
+    def stop():
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("MULTISTABLE_COMMIT", "c" * 40)
+    monkeypatch.setitem(cpu.PARTS, "maps", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    content = json.loads((tmp_path / "cpu.json").read_text())
+    assert {part: source["commit"][0] for part, source in content["parts"].items()} == {"scans": "c", "maps": "a"}
+    assert len(content["rows"]) == 2
+
+    with pytest.raises(ValueError, match="--part must be one of scans, maps, got 'steps'"):
+        run(["steps"])
+    content["machine"]["torch"] = "1.0"
+    (tmp_path / "cpu.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"cpu.json is of torch '1.0', not"):
+        run(["scans"])
+    (tmp_path / "cpu.json").write_text("{}")
+    with pytest.raises(DamagedFileError, match=r"cpu.json is not a file of this benchmark"):
+        run(["scans"])
+    monkeypatch.setitem(cpu.PARTS, "maps", lambda: row("map"))
+    run()  # measures all, so that nothing of the file is needed
+    assert len(json.loads((tmp_path / "cpu.json").read_text())["rows"]) == 2
 
 
 def test_random_shapes_are_those_of_their_seed() -> None:
@@ -105,6 +147,42 @@ def test_random_shapes_are_those_of_their_seed() -> None:
     assert any(N % 8 for N in widths)
     assert {itemsize for _, itemsize in shapes} == {2, 4}
     assert sum(itemsize == 2 for _, itemsize in shapes) == 20
+
+
+@pytest.mark.parametrize("layer", ["bmru", "lru"])
+def test_random_shapes_need_no_kernels_but_those_compiled_beforehand(monkeypatch, layer):
+    """1,000 shapes on an H200, of whose kernels nothing is launched."""
+    pytest.importorskip("triton")
+    from multistable.ops.triton import launch, primitives, variants
+
+    monkeypatch.setattr(primitives, "NO_ASSEMBLY", False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
+    monkeypatch.setattr(launch, "_shared_memory", lambda device: 227 * 1024 * 7 // 8)
+    launch.launch_config.cache_clear()
+    options = {
+        "h0": False,
+        "reset": False,
+        "gradients": (True, False),
+        "alpha_surr": 1.0,
+        "device": torch.device("cpu"),
+    }
+    for dtype in (torch.float32, torch.bfloat16):
+        widths = [2 * N if layer == "lru" else N for N in variants.widths_of_every_kind()]
+        calls = (variants.Calls(width, dtype, dtype, **options) for width in widths)
+        compiled = {key for each in calls for key in variants.plan_variants(layer, each)}
+        met = set()
+        for (B, T, N), itemsize in random_shapes(5, count=1000):
+            if itemsize == dtype.itemsize:
+                width = 2 * N if layer == "lru" else N
+                with primitives.planning() as planned:
+                    for backward in (False, True):
+                        call = variants.LAYERS[layer][0]
+                        call(variants.Calls(width, dtype, dtype, **options), B, T, backward)
+                met |= planned.keys()
+        assert len(met) > 10
+        assert met <= compiled
+    launch.launch_config.cache_clear()
 
 
 def test_long_sequence_does_not_depend_on_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

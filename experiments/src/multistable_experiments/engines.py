@@ -29,7 +29,7 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class Resources:
-    """What each task gets, and where the engine is."""
+    """Resources of each task, and the address of the engine."""
 
     cpus: int = 1
     gpus: float = 0
@@ -69,7 +69,7 @@ def run_all(
 def on_ray(
     function: Callable[[Item], Result], items: Sequence[Item], resources: Resources, logs: Path, watch: Callable
 ) -> Iterator[tuple[Item, Result | EngineError]]:
-    """As tasks of Ray. What a task prints is in Ray's own logs."""
+    """Run the items as tasks of Ray. Their output is in Ray's own logs."""
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
@@ -102,7 +102,7 @@ def on_slurm(
     watch: Callable,
     cluster: Literal["slurm", "local"] = "slurm",
 ) -> Iterator[tuple[Item, Result | EngineError]]:
-    """As jobs of Slurm. A job that is preempted or runs out of time is queued again."""
+    """Run the items as jobs of Slurm. A job that is preempted or runs out of time is queued again."""
     import submitit  # pyright: ignore[reportMissingImports]
 
     if resources.gpus != int(resources.gpus):

@@ -115,7 +115,7 @@ def check_types(values: Any, kinds: dict[str, Any]) -> None:
 
 
 def is_of(value: Any, kind: Any) -> bool:
-    """Whether a value read from JSON has a type: a plain one, a union, ``list[...]``, ``dict[str, ...]`` or Any.
+    """Check a value read from JSON against a type: a plain one, a union, ``list[...]``, ``dict[str, ...]`` or Any.
 
     >>> is_of({"a": [1]}, dict[str, list[float] | None]), is_of(True, int)
     (True, False)

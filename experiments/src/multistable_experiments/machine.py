@@ -57,7 +57,7 @@ def source_commit() -> str | None:
 
 
 def _has_changes() -> bool | None:
-    """Whether the source tree differs from its commit; None if that is unknown."""
+    """True if the source tree differs from its commit; None if unknown."""
     status = None if os.environ.get("MULTISTABLE_COMMIT") else _git("status", "--porcelain", "--", ".")
     return None if status is None else bool(status)
 

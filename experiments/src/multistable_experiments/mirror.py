@@ -1,8 +1,8 @@
 """Folders that are also kept at an address all machines can reach, by fsspec: ``s3://bucket/name``, ``gs://``, ``file://``.
 
-Each machine works on files of its own and copies them there, so that a run can go on elsewhere. A file appears there
-whole or not at all on object stores and local disks; elsewhere (SFTP) a reader may meet half a file, which its checksum
-tells. Who may write a folder is decided by numbered claims, each of which is created once.
+Each machine works on its own files and copies them there, so that a run can resume elsewhere. On object stores and
+local disks a file appears complete or not at all; elsewhere (SFTP) a reader may get half a file, which its checksum
+reveals. Numbered claims, each created once, decide who may write a folder.
 """
 
 import os

@@ -135,6 +135,18 @@ def test_a_bad_value_exits_with_2(words: tuple[str, ...], tmp_path: Path, monkey
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [("parity --long", "give --study"), ("--study rivals --long", "study must be one of every, ")],
+)
+def test_long_tests_are_of_stored_models(words: str, message: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call("machines", *words.split())
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not list(tmp_path.iterdir())
+
+
 def test_bench_on_a_gpu_needs_few_packages() -> None:
     """Besides torch and Triton, a GPU machine needs only typer and rich."""
     blocked = dict.fromkeys(("matplotlib", "numba", "PIL", "safetensors", "accelerate"))

@@ -86,3 +86,22 @@ def test_wrong_words(words, message, folders):
     result = call("rl", *words.split(), *folders)
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tasks", "RepeatFirst,Chess"), "tasks must be out of RepeatFirst, "),
+        pytest.param(
+            ("--device", "cuda"),
+            "torch finds no GPU",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+    ],
+    ids=["task", "device"],
+)
+def test_bad_values_are_found_before_the_first_run(words, message, folders, monkeypatch):
+    monkeypatch.setattr(horizons, "measure", lambda *_: pytest.fail("it has begun"))
+    result = call("rl", "all", *folders, *words)
+    assert result.exit_code == 2
+    assert message in result.output

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,12 +11,13 @@ from multistable_experiments.paper import search as module
 from multistable_experiments.paper.recipes import BEST, Choice, apply_choice
 from multistable_experiments.paper.search import base_run, best, best_choice, path_of, search
 from multistable_experiments.tasks import CopyFirst
-from multistable_experiments.training.loop import Options
+from multistable_experiments.training.loop import Options, Training
 from paper_records import RESULTS
 from training_runs import copy_first_run
 
 optuna = pytest.importorskip("optuna")
 OPTIONS = Options("cpu", show_progress=False)
+end_epoch = Training.end_epoch
 
 
 @pytest.fixture
@@ -50,6 +52,27 @@ def test_an_interrupted_search_resumes(tiny, tmp_path):
     a, b = (read_json(path_of(folder, "copy-first", "lru"))["trials"] for folder in (whole, parts))
     assert [trial["choice"] for trial in a] == [trial["choice"] for trial in b]
     assert [trial["scores"] for trial in a] == [trial["scores"] for trial in b]
+
+
+@pytest.mark.parametrize("moment", ["in the last epoch", "after the last epoch"])
+def test_an_interrupted_trial_keeps_its_earlier_scores(tiny, tmp_path, monkeypatch, moment):
+    search("copy-first", "lru", 1, tmp_path / "whole", tmp_path / "runs", OPTIONS, say=str)
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    options = replace(OPTIONS, checkpoint_seconds=0)
+    with monkeypatch.context() as context:
+        if moment == "in the last epoch":
+            context.setattr(Training, "end_epoch", lambda self: interrupt() if self.epoch == 1 else end_epoch(self))
+        else:
+            context.setattr(module.shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            search("copy-first", "lru", 1, tmp_path, tmp_path / "runs", options, say=str)
+    search("copy-first", "lru", 1, tmp_path, tmp_path / "runs", OPTIONS, say=str)
+    a, b = (read_json(path_of(folder, "copy-first", "lru"))["trials"] for folder in (tmp_path / "whole", tmp_path))
+    assert a[0]["scores"] == b[0]["scores"]
+    assert a[0]["score"] == b[0]["score"]
 
 
 def test_no_trial_starts_after_the_deadline(tiny, tmp_path):

@@ -200,3 +200,11 @@ def test_results_of_strangers_with_other_types_are_refused(tmp_path, kind):
     write_json(path, values | HOSTILE[kind])  # with a right checksum
     with pytest.raises(ValueError, match=r"bmru-T8-seed0\.json is not a result: "):
         store.read(path)
+
+
+def test_a_run_that_failed_at_once_says_nothing_about_the_speed():
+    experiment = Experiment("bmru-T8", RUN)
+    failed = store.summarise(experiment, "full", result(epochs=0) | {"metrics": {}}, [], "NaN")
+    assert failed.timesteps_per_second == 0
+    assert store.estimate_seconds(experiment, [failed]) == store.estimate_seconds(experiment, [])
+    assert store.estimate_seconds(experiment, [failed, record()]) == store.estimate_seconds(experiment, [record()])

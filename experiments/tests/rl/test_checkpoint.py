@@ -79,7 +79,20 @@ def test_it_is_written_now_and_then_and_removed(tmp_path, monkeypatch):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"not a pickle"])
+def test_one_of_other_settings_is_refused(tmp_path):
+    """The name of a run does not have all its settings, and neither does that of its checkpoint."""
+    path = tmp_path / "run.pickle"
+    with pytest.raises(OutOfTimeError):
+        horizons.measure(SMALL, Limited(path, 1))
+    with pytest.raises(ValueError, match=r"run\.pickle is a checkpoint of other settings"):
+        horizons.measure(replace(SMALL, rollouts=7), Checkpoint(path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not a pickle", b"cno_such_module\nthing\n.", b"\x80\x04K\x01.", b"]K\x05\x94h\x09."],
+    ids=["empty", "text", "a module", "a number", "a memory"],
+)
 def test_a_damaged_one_is_named(content, tmp_path):
     path = tmp_path / "run.pickle"
     path.write_bytes(content)

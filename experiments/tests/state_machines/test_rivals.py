@@ -22,13 +22,18 @@ def test_all_layers_have_as_many_parameters(cell, machine):
 def test_reading_in_pieces_equals_reading_at_once(cell):
     model = build_rival(Contest("S3", cell, 1e-2, 0, 2_000)).double().eval()
     symbols = torch.randint(6, (3, 20))
-    if cell != "fsm":  # F.one_hot(...).float() stands between
+    if not cell.startswith("fsm"):  # F.one_hot(...).float() stands between
         model = model.float()
     whole, last = model(symbols)
     first, state = model(symbols[:, :7])
     second, state = model(symbols[:, 7:], state)
     assert torch.allclose(torch.cat([first, second], 1), whole, atol=1e-4)
     assert torch.allclose(state, last, atol=1e-4)
+
+
+@pytest.mark.parametrize(("cell", "states"), [("fsm", 6), ("fsm-16", 16)])
+def test_states_of_machines(cell, states):
+    assert build_rival(Contest("S3", cell, 1e-2, 0, 5_000)).rnn.n_states == states
 
 
 def test_the_seed_decides():

@@ -1,6 +1,7 @@
 """Several processes compute what is missing; nothing is computed twice."""
 
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -40,6 +41,20 @@ def test_a_run_that_fails_does_not_stop_the_others(monkeypatch, tmp_path):
     assert "flip-flop-softmax-seed0: stored" in said[1]
 
 
+@dataclass(frozen=True)
+class Deadly(Training):
+    """Ends the process that unpickles it, as too little memory would."""
+
+    def __reduce__(self):
+        return os._exit, (7,)
+
+
+def test_a_worker_that_dies_is_reported(monkeypatch, tmp_path):
+    monkeypatch.setitem(plan.STUDIES, "every", [Deadly("S3"), TINY])
+    with pytest.raises(RuntimeError, match="a worker process died with exit code 7"):
+        compute_missing(tmp_path, ["every"], 2, 60, seeds=1)
+
+
 def test_long_tests_of_stored_models(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(store.LONG, "longest", 300)
     monkeypatch.setitem(store.LONG, "sequences", 4)
@@ -49,3 +64,15 @@ def test_long_tests_of_stored_models(tiny, tmp_path, monkeypatch):
     assert found["test"]["longest"] == 300
     assert found["model"]["name"] == TINY.name
     assert compute_long(tmp_path, ["every"], 60, "cpu") == 0
+
+
+@pytest.mark.parametrize(
+    ("study", "device", "message"),
+    [
+        ("rivals", "cpu", "study must be one of every, .*, noise, got 'rivals'"),
+        ("every", "gpu", "device must be auto or a device of torch"),
+    ],
+)
+def test_bad_long_tests(study, device, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        compute_long(tmp_path, [study], 60, device)

@@ -129,21 +129,27 @@ def test_a_missing_file_of_a_checkpoint_raises(tmp_path):
         train_run(run, tmp_path, QUIET)
 
 
-def test_a_run_stopped_by_deadlines_resumes_to_the_same_bits(tmp_path):
+def test_a_run_stopped_by_deadlines_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    """27 steps, with a deadline that passes during the fifth of each attempt."""
     run = copy_first_run(("hybrid", "bmru"), dropout=0.1, epochs=3)
     whole = train_run(run, tmp_path / "whole", QUIET)
-    folder, positions = folder_of(run, tmp_path / "stopped"), []
-    with pytest.raises(OutOfTimeError, match="no time left in epoch 1 of 3, step 1"):
-        train_run(run, tmp_path / "stopped", replace(QUIET, deadline=time.perf_counter()))
-    while not (folder / "result.json").exists():
-        try:
-            found = train_run(run, tmp_path / "stopped", replace(QUIET, deadline=time.perf_counter() + 0.03))
-        except OutOfTimeError:
-            info = checkpoint.load(folder / "last.safetensors")[1]
-            positions.append((info["epoch"], info["step"]))
-    assert len(positions) > 2
-    assert positions == sorted(set(positions)), "each attempt got further"
-    assert numbers(found) == numbers(whole)
+    folder, done, seed_step = folder_of(run, tmp_path / "stopped"), 0, Training.seed_step
+
+    def until_the_deadline(self):
+        nonlocal done
+        done += 1
+        seed_step(self)
+        if done % 5 == 0:
+            self.options = replace(self.options, deadline=time.perf_counter())
+
+    monkeypatch.setattr(Training, "seed_step", until_the_deadline)
+    for epoch, step in [(1, 5), (2, 1), (2, 6), (3, 2), (3, 7)]:
+        with pytest.raises(OutOfTimeError, match=f"no time left in epoch {epoch} of 3, step {step}$"):
+            train_run(run, tmp_path / "stopped", QUIET)
+        info = checkpoint.load(folder / "last.safetensors")[1]
+        assert (info["epoch"] + 1, info["step"]) == (epoch, step)
+    assert numbers(train_run(run, tmp_path / "stopped", QUIET)) == numbers(whole)
+    assert done == 27, "no step was computed twice"
 
 
 def test_a_result_lists_the_commits_at_which_it_was_computed(tmp_path, monkeypatch):

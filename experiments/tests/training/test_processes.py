@@ -39,6 +39,7 @@ def test_two_processes_train_as_one(tmp_path):
     words = ["copy-first", "--scale", "smoke", "--cell", "bmru,lru", "--batch-size", "36", "--device", "cpu"]
     output = launch(*words, "--longer", "100", "--out", str(tmp_path / "two"))
     assert output.count("best on validation") == 1, "one table, not two"
+    assert output.count("threads of gloo at exit: []") == 2, "one that outlives the interpreter aborts the process"
     run = make_run(replace(preset("copy-first", "smoke"), batch_size=36), ("bmru", "lru"))
     together = results.read(folder_of(run, tmp_path / "two"), run)
     assert together is not None

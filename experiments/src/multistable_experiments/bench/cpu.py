@@ -19,26 +19,13 @@ from multistable.ops import map_scan, release_memory
 from multistable_experiments.bench.measure import KEEP_MEMORY, peak_rss, run_module, take_turns
 from multistable_experiments.bench.report import Row
 
-__all__ = ["rows"]
+__all__ = ["PARTS"]
 
 Shape = tuple[int, int, int]  # B, T, N; the layers' input has N features too
 BATCH, LONG = (32, 1024, 256), (1, 65536, 256)
 LENGTHS = tuple(2**k for k in range(10, 21, 2))
 STEADY = 2**16  # from here on all tensors are larger than the caches, and the time per step should not change
 GOALS = {("forward", LONG): 10.0, ("training step", BATCH): 6.0}
-
-
-def rows() -> Iterator[Row]:
-    """All measurements, each yielded as soon as it is done."""
-    yield from scan_rows(BATCH, repeats=21)
-    yield from scan_rows(LONG, repeats=21)
-    yield from map_rows((16, 512, 256), repeats=21)
-    yield from layer_rows(BATCH, repeats=7)
-    yield from layer_rows(LONG, repeats=3)  # nn.GRU takes 30 s
-    yield from exact_rows(BATCH, repeats=3)
-    yield from step_rows(N=256, repeats=21)
-    yield from time_growth(LENGTHS, N=256, repeats=3)
-    yield from memory_growth(LENGTHS, N=256)
 
 
 def scan_rows(shape: Shape, repeats: int) -> Iterator[Row]:
@@ -198,6 +185,20 @@ def repeat(compute: Callable[[], object], times: int) -> None:
 def with_fresh_memory(compute: Callable[[], Tensor]) -> Tensor:
     release_memory()
     return compute()
+
+
+PARTS: dict[str, Callable[[], Iterator[Row]]] = {
+    "scans": partial(scan_rows, BATCH, repeats=21),
+    "long-scans": partial(scan_rows, LONG, repeats=21),
+    "maps": partial(map_rows, (16, 512, 256), repeats=21),
+    "layers": partial(layer_rows, BATCH, repeats=7),
+    "long-layers": partial(layer_rows, LONG, repeats=3),  # nn.GRU takes 30 s
+    "exact": partial(exact_rows, BATCH, repeats=3),
+    "steps": partial(step_rows, N=256, repeats=21),
+    "time": partial(time_growth, LENGTHS, N=256, repeats=3),
+    "memory": partial(memory_growth, LENGTHS, N=256),
+}
+"""What is measured, each row yielded as soon as it is done."""
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ Times are medians over replays of a CUDA graph (``triton.testing.do_bench_cudagr
 from Python; tensors are several times the cache. Other libraries are measured if they are installed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from multistable_experiments.bench.gpu_layers import layer_rows, training_rows
 from multistable_experiments.bench.gpu_peers import peer_rows, random_peer_rows
@@ -27,26 +28,36 @@ from multistable_experiments.bench.report import Row
 from multistable_experiments.bench.shapes import seed_of
 from multistable_experiments.machine import source_commit
 
-__all__ = ["rows"]
+__all__ = ["PARTS"]
 
 
-def rows() -> Iterator[Row]:
-    """All measurements, each yielded as soon as it is done. The random shapes come from the measured commit."""
-    yield from fixed_rows()
-    seed = seed_of(source_commit())
-    yield from random_rows(seed)
+def all_random_rows() -> Iterator[Row]:
+    """At shapes that come from the measured commit: ours, a copy of such rows, another library's."""
     from multistable_experiments.bench.row_copy import row_copy_rows  # needs Triton
 
+    seed = seed_of(source_commit())
+    yield from random_rows(seed)
     yield from row_copy_rows(seed)
     yield from random_peer_rows(seed)
-    yield from small_rows()
-    yield from silent_rows(LONG)
-    yield from map_rows(SHAPES[0])
+
+
+def all_peer_rows() -> Iterator[Row]:
     yield from peer_rows(SHAPES[0])
     yield from peer_rows(LONG)
-    yield from layer_rows(SHAPES[0])
-    yield from first_call_rows()
-    yield from small_layer_rows()
-    yield from timestep_rows()
-    yield from step_graph_rows()
-    yield from training_rows()
+
+
+PARTS: dict[str, Callable[[], Iterator[Row]]] = {
+    "tuned": fixed_rows,
+    "random": all_random_rows,
+    "small": small_rows,
+    "silent": partial(silent_rows, LONG),
+    "maps": partial(map_rows, SHAPES[0]),
+    "peers": all_peer_rows,
+    "layer": partial(layer_rows, SHAPES[0]),
+    "first-call": first_call_rows,
+    "python": small_layer_rows,
+    "steps": timestep_rows,
+    "graphs": step_graph_rows,
+    "training": training_rows,
+}
+"""What is measured, each row yielded as soon as it is done."""

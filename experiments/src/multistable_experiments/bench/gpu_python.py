@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +30,7 @@ FIRST_LIMITS = {"BMRU": 2.0, "LRU": 4.0}
 
 def small_layer_rows() -> Iterator[Row]:
     """Forward and backward, and forward without gradient, called from Python."""
-    gru = small_layer_times(nn.GRU)
+    gru, graphed_gru = small_layer_times(nn.GRU), graphed_layer_time(nn.GRU)
     for name, kind in LAYERS.items():
         both, forward = small_layer_times(kind)
         call = f"{name} layer called from Python"
@@ -37,6 +38,12 @@ def small_layer_rows() -> Iterator[Row]:
         if name in LIMITS:
             yield Row(f"{call}, forward + backward", SMALL, "float32", both, "limit", LIMITS[name], goal=1.0)
         yield Row(f"{call}, forward", SMALL, "float32", forward, "nn.GRU", gru[1], goal=1.2)
+        graphed = graphed_layer_time(kind)
+        yield Row(
+            f"{name} layer, graphed, forward + backward", SMALL, "float32", graphed, "nn.GRU, graphed", graphed_gru
+        )
+        if name in LIMITS:
+            yield Row(f"{name} layer, graphed, forward + backward", SMALL, "float32", graphed, "limit", LIMITS[name])
 
 
 def small_layer_times(kind: type[nn.Module]) -> tuple[float, float]:
@@ -47,6 +54,15 @@ def small_layer_times(kind: type[nn.Module]) -> tuple[float, float]:
     both = python_milliseconds(lambda: torch.autograd.grad(layer(x)[0], inputs, weight))
     with torch.no_grad():
         return both, python_milliseconds(lambda: layer(x))
+
+
+def graphed_layer_time(kind: type[nn.Module]) -> float:
+    """Forward and backward of a layer that torch has captured as two graphs (``torch.cuda.make_graphed_callables``)."""
+    B, T, N = SMALL
+    x, sample, weight = (torch.randn(B, T, N, device="cuda", requires_grad=True) for _ in range(3))
+    layer: Any = torch.cuda.make_graphed_callables(kind(N, N, batch_first=True, device="cuda"), (sample,))
+    inputs = (x, *layer.parameters())
+    return python_milliseconds(lambda: torch.autograd.grad(layer(x)[0], inputs, weight))
 
 
 @torch.no_grad()

@@ -83,8 +83,12 @@ def bench(
             show_default="experiments/benchmarks/results/cpu.json, or the GPU's name",
         ),
     ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure this part only, such as steps, and keep the file's other rows; may be repeated."),
+    ] = None,
 ) -> None:
-    """Measure speed and memory against torch's own layers and operations (about eight minutes on a CPU).
+    """Measure speed and memory against torch's own layers and operations (about eight minutes).
 
     Every row of the table is a ratio of two things measured alternately in the same run.
     """
@@ -93,7 +97,7 @@ def bench(
     from multistable_experiments.bench.report import run
 
     with exit_on_error():
-        run(device, out, default_folder("benchmarks/results"), Console())
+        run(device, out, default_folder("benchmarks/results"), Console(), part or ())
 
 
 data.command()(pathfinder)

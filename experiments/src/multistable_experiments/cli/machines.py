@@ -46,7 +46,7 @@ def machines(
         ),
     ] = None,
     long: Annotated[
-        bool, typer.Option("--long", help="Test the studies' stored models on 1,000 sequences of 1,000,000 steps.")
+        bool, typer.Option("--long", help="With --study: test its stored models on 1,000 sequences of 1,000,000 steps.")
     ] = False,
     device: Annotated[str, typer.Option(help="Where to run --long.")] = "cpu",
     processes: Annotated[int, typer.Option(min=1, help="Processes of --study, of one thread each.")] = 1,
@@ -58,6 +58,8 @@ def machines(
     One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute to six minutes.
     """
     folder = out or default_folder("results") / "machines"
+    if long and not study:
+        raise typer.BadParameter("--long tests the models of studies: give --study")
     if study:
         return run_study(folder, study, seeds, processes, seconds, device if long else None)
     given = {"surrogate": surrogate, "answers": answers, "length": length, "lengths": lengths, "updates": updates}
@@ -69,7 +71,7 @@ def run_study(folder: Path, studies: list[str], seeds: int, processes: int, seco
 
     with exit_on_error():
         if device is not None:
-            count = compute_long(folder, studies, seconds, device, say=typer.echo)
+            count = compute_long(folder, studies, seconds, device, seeds, say=typer.echo)
         else:
             count = compute_missing(folder, studies, processes, seconds, seeds, say=typer.echo)
         typer.echo(f"{count} new results in {folder}")

@@ -1,4 +1,4 @@
-"""What several commands share. Nothing here imports torch, so that ``--help`` is quick."""
+"""Options that several commands share. Nothing here imports torch, so that ``--help`` is fast."""
 
 from pathlib import Path
 from typing import Literal

@@ -23,6 +23,7 @@ FIGURES_HELP = (
     "tails, copy-first, generalisation, permuted-mnist, without-positions, pathfinder; all of them by default. Or rl: "
     "the agents, as `multistable rl all`."
 )
+OTHER_FIGURES = ("t-maze", "machine", "failing-length", "share-of-copy")
 SCALE_HELP = (
     "full: the sizes of the paper's tables. small: its models with fewer epochs and images, half an hour per seed "
     "on a large GPU. smoke: seconds, learns nothing."
@@ -189,7 +190,7 @@ def sweep(
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="A figure, or 'all'; any other word lists the names.")],
+    name: Annotated[str, typer.Argument(help="A figure, or 'all'; an unknown name lists them.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
     results: ResultsOption = None,
     scale: ScaleOption = "full",
@@ -204,37 +205,37 @@ def figure(
     with exit_on_error():
         from multistable_experiments.paper.figures import FIGURES
 
-        names = (*FIGURES, "t-maze", "machine", "failing-length", "share-of-copy")
+        names = (*FIGURES, *OTHER_FIGURES)
         if name != "all" and name not in names:
             raise typer.BadParameter(f"name must be 'all' or one of {', '.join(names)}, got {name!r}")
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
         for each in names if name == "all" else [name]:
-            if each == "t-maze":
-                from multistable_experiments.rl.figures import draw_t_maze
-
-                save_picture(draw_t_maze((results or default_folder("results")) / "rl"), out / each)
-                continue
-            if each == "machine":
-                from multistable_experiments.state_machines.figure import draw_machine
-
-                save_picture(draw_machine((results or default_folder("results")) / "machines"), out / each)
-                continue
-            if each == "failing-length":
-                from multistable_experiments.state_machines.contest_figure import draw_failing_length
-
-                save_picture(draw_failing_length((results or default_folder("results")) / "machines"), out / each)
-                continue
-            if each == "share-of-copy":
-                from multistable_experiments.bench.figure import draw_share_of_copy
-
-                save_picture(
-                    draw_share_of_copy(default_folder("benchmarks") / "results" / "nvidia-h200.json"), out / each
-                )
+            if each in OTHER_FIGURES:
+                save_picture(draw_other(each, results or default_folder("results")), out / each)
                 continue
             for own in recipes_of(FIGURES[each], recipe):
                 picture = FIGURES[each].draw(records, scale, own or "paper")
                 save_picture(picture, out / (f"{each}-{own}" if own else each))
+
+
+def draw_other(name: str, results: Path) -> "Figure":
+    """Draw one of ``OTHER_FIGURES`` from the folder of results."""
+    if name == "t-maze":
+        from multistable_experiments.rl.figures import draw_t_maze
+
+        return draw_t_maze(results / "rl")
+    if name == "machine":
+        from multistable_experiments.state_machines.figure import draw_machine
+
+        return draw_machine(results / "machines")
+    if name == "failing-length":
+        from multistable_experiments.state_machines.contest_figure import draw_failing_length
+
+        return draw_failing_length(results / "machines")
+    from multistable_experiments.bench.figure import draw_share_of_copy
+
+    return draw_share_of_copy(default_folder("benchmarks") / "results" / "nvidia-h200.json")
 
 
 def save_picture(picture: "Figure", path: Path) -> None:

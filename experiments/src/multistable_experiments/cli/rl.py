@@ -28,7 +28,7 @@ def rl(
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to measure speed.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch for speed, on a CPU.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results/rl")] = None,
-    checkpoints: Annotated[Path, typer.Option(help="Folder of runs that have been begun.")] = Path("runs/rl"),
+    checkpoints: Annotated[Path, typer.Option(help="Folder of checkpoints of unfinished runs.")] = Path("runs/rl"),
 ) -> None:
     """Train agents with each memory and test how long it lasts (t-maze) or what it scores (popgym); time them (speed).
 
@@ -40,16 +40,23 @@ def rl(
     """
     with exit_on_error():
         from multistable_experiments.rl.agent import CELLS
+        from multistable_experiments.training.processes import check_device
 
         chosen = tuple(cells or CELLS)
         if unknown := [cell for cell in chosen if cell not in CELLS]:
             raise ValueError(f"cells must be out of {', '.join(CELLS)}, got {unknown[0]!r}")
+        check_device(device)  # now, not after hours of training
+        names = tuple(tasks.split(",")) if tasks else ()
+        if what in ("popgym", "all"):
+            from multistable_experiments.rl.popgym import check_tasks
+
+            check_tasks(names)
         driver = driver_for(out or default_folder("results") / "rl", checkpoints, budget, processes)
         missing = 0
         if what in ("t-maze", "all"):
             missing += compute_mazes(driver, chosen, seeds)
         if what in ("popgym", "all"):
-            missing += compute_popgym(driver, chosen, tuple(tasks.split(",")) if tasks else (), seeds, steps)
+            missing += compute_popgym(driver, chosen, names, seeds, steps)
         if what in ("speed", "all"):
             show_speed(driver, device, threads, again=what == "speed")
     if missing:
@@ -58,7 +65,7 @@ def rl(
 
 
 def reproduce_rl(seeds: int | None, budget: str, results: Path | None, out: Path, device: str) -> None:
-    """All that is missing, for ``multistable reproduce rl``; the arguments are those of that command."""
+    """Compute everything that is missing, for ``multistable reproduce rl``; takes the arguments of that command."""
     import torch
 
     where = "cuda" if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()) else "cpu"

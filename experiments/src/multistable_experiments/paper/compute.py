@@ -217,7 +217,7 @@ def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[di
 
 
 def groups(tests: Sequence[TestAt | TailAt]) -> list[list[TestAt | TailAt]]:
-    """The tests that are run together: those of one kind of tail, which share their streams; others alone."""
+    """Group tests that run together: tests of one kind of tail share their streams, the others run alone."""
     found: dict[object, list[TestAt | TailAt]] = {}
     for test in tests:
         found.setdefault((test.tail, test.held) if isinstance(test, TailAt) else test, []).append(test)

@@ -134,7 +134,7 @@ def by_best(run: Run) -> Run | None:
     """The run with the settings that the search chose for its layer; None before the search.
 
     A stack of several kinds of layers has the settings of the last one. Positions stay at the last one of the training
-    in longer sequences (docs/log.md).
+    in longer sequences (docs/results.md).
     """
     choice = BEST.get((run.task.name, run.model.cells[-1]))
     if choice is None:

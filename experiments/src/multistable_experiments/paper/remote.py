@@ -118,7 +118,7 @@ def watching(tasks: Sequence[Task]) -> Iterator[Callable[[], None]]:
 
 
 def progress_of(tasks: Sequence[Task]) -> Table:
-    """A row for each run that has begun."""
+    """A table with a row for each run that has started."""
     table = Table("experiment", "epoch", "validation", "seconds")
     for task in tasks:
         run = task.experiment.run

@@ -8,6 +8,7 @@ each epoch a trial whose best score so far is below the median of the earlier on
 ``multistable sweep`` writes all trials, good and bad, into ``results/search/<task>-<layer>.json``.
 """
 
+import json
 import math
 import shutil
 import time
@@ -23,6 +24,7 @@ from multistable_experiments.paper.settings import BLACK_PIXELS, PRESETS, has_th
 from multistable_experiments.tasks.seeds import derive
 from multistable_experiments.training.loop import NonFiniteLossError, Options, train_run
 from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.resume import METRICS
 from multistable_experiments.training.run import Run
 
 __all__ = ["EPOCHS", "TRIALS", "Search", "base_run", "best_choice", "path_of", "run_search", "search"]
@@ -36,7 +38,7 @@ STARTUP = 5
 
 
 def base_run(task: str, layer: str) -> Run:
-    """What a trial trains, but for the settings: two blocks, on MNIST with black pixels or on copy-first at T = 300."""
+    """The run of a trial before its settings: two blocks, MNIST with black pixels or copy-first at T = 300."""
     preset = PRESETS[task, "full"]
     changes = {"black_pixels": BLACK_PIXELS} if task == "mnist" else {"length": 300}
     preset = replace(preset, task=replace(preset.task, **changes), epochs=EPOCHS[task], initial="unit")
@@ -80,7 +82,7 @@ def search(
 ) -> Choice | None:
     """Run the trials that the file does not have yet, and return the best choice; None before the first.
 
-    After ``deadline`` (of ``time.perf_counter()``) no trial is begun; one that is interrupted is repeated.
+    After ``deadline`` (of ``time.perf_counter()``) no trial is begun; one that is interrupted resumes.
     """
     import optuna
 
@@ -138,10 +140,14 @@ def run_trial(study: Any, run: Run, out: Path | str, options: Options) -> dict[s
     trial = study.ask()
     choice = suggest(trial, run)
     run = apply_choice(run, choice)
-    scores: list[float] = []
+    folder = folder_of(run, Path(out))
+
+    def scores_so_far() -> list[float]:
+        """From the file, which also has the epochs before an interruption."""
+        return [json.loads(line)[metric] for line in (folder / METRICS).read_text().splitlines()]
 
     def report(epoch: dict[str, Any]) -> None:
-        scores.append(epoch[metric])
+        scores = scores_so_far()
         trial.report(best(scores, run.task.larger_is_better), len(scores))
         if trial.should_prune():
             raise optuna.TrialPruned
@@ -153,7 +159,8 @@ def run_trial(study: Any, run: Run, out: Path | str, options: Options) -> dict[s
         end = "given up"
     except NonFiniteLossError as error:
         end = str(error)
-    shutil.rmtree(folder_of(run, Path(out)), ignore_errors=True)
+    scores = scores_so_far()
+    shutil.rmtree(folder, ignore_errors=True)
     score = best(scores, run.task.larger_is_better)
     study.tell(trial, score)
     return {

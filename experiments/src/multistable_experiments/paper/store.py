@@ -111,7 +111,7 @@ class Record:
         return None if value is None else 100 * value
 
     def has(self, experiment: Experiment) -> bool:
-        """Whether nothing is left to compute: the run failed, or has its metrics and all tests."""
+        """True if nothing is left to compute: the run failed, or has its metrics and all tests."""
         if self.id != experiment.run.id:
             return False
         return self.failure is not None or ("last" in self.metrics and not self.missing_tests(experiment))
@@ -215,6 +215,7 @@ def estimate_seconds(experiment: Experiment, records: Sequence[Record]) -> float
         record.timesteps_per_second
         for record in records
         if (record.run.model.cells, record.run.model.d_state) == (run.model.cells, run.model.d_state)
+        and record.timesteps_per_second > 0  # 0 for a run whose loss became NaN in its first epoch
     ]
     blocks = len(run.model.cells) * (2 if run.model.bidirectional else 1) * run.model.d_state / 256
     return timesteps / (statistics.median(alike) if alike else 2 * USUAL_SPEED / blocks)

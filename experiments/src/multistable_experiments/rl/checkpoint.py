@@ -21,7 +21,7 @@ EVERY = 120.0  # seconds; one takes a tenth of a second
 
 
 class OutOfTimeError(Exception):
-    """The deadline is over; what there is has been written."""
+    """The deadline has passed; a checkpoint has been written."""
 
 
 class Checkpoint:
@@ -31,20 +31,24 @@ class Checkpoint:
         self.path, self.deadline, self.last = path, deadline, time.time()
 
     def load(self, learner: Learner, notes: dict[str, Any]) -> None:
-        """Bring both to where they were, if there is a file."""
+        """Restore both, if there is a file; ``notes["run"]`` has the settings, which must be those of the file."""
         if self.path is None or not self.path.exists():
             return
+        packed = self.path.read_bytes()
         try:
-            content = pickle.loads(self.path.read_bytes())
-        except (pickle.UnpicklingError, EOFError) as error:
+            content = pickle.loads(packed)
+            run = content["notes"]["run"]
+        except Exception as error:  # damaged bytes may mean anything to pickle
             raise DamagedFileError(f"{self.path} is truncated or corrupt; without it the run begins anew") from error
+        if run != notes["run"]:
+            raise ValueError(f"{self.path} is a checkpoint of other settings; without it the run begins anew")
         learner.load_state(content["learner"])
         notes.update(content["notes"])
         torch.set_rng_state(content["torch"])
         np.random.set_state(content["numpy"])  # some tasks of POPGym draw from it
 
     def keep(self, learner: Learner, notes: dict[str, Any]) -> None:
-        """Write the file if it is time to; raise :class:`OutOfTimeError` if the deadline is over."""
+        """Write the file if it is due; raise :class:`OutOfTimeError` if the deadline has passed."""
         over = self.deadline is not None and time.time() > self.deadline
         if self.path is not None and (over or time.time() > self.last + EVERY):
             content = {"learner": learner.state_dict(), "notes": notes}
@@ -56,6 +60,6 @@ class Checkpoint:
             raise OutOfTimeError
 
     def remove(self) -> None:
-        """When the result is stored."""
+        """Remove the file, once the result is stored."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)

@@ -42,7 +42,7 @@ def walk(
     length before: what is forgotten does not come back. Without noise there are two different episodes, one for each
     clue, and these two are tested.
 
-    ``between`` is called behind every chunk of steps, and ``notes`` then has all that the next one depends on.
+    ``between`` is called after every chunk of steps; ``notes`` then has everything the next chunk depends on.
     """
     now = {} if notes is None else notes
     if not now:
@@ -64,7 +64,7 @@ def walk(
 
 
 def begin(agent: Agent, noise: bool, episodes: int, seed: int) -> dict[str, Any]:
-    """The state of all episodes behind the first step, which shows the clue."""
+    """The state of all episodes after the first step, which shows the clue."""
     goal = np.where(np.arange(episodes if noise else 2) % 2 == 0, UP, DOWN)
     start = agent.memory.initial_state((len(goal),), torch.zeros(len(goal), 3))
     state, forward = advance(agent, clues(goal)[:, None], start)
@@ -81,6 +81,6 @@ def turn(agent: Agent, now: dict[str, Any], length: int) -> Walk:
 
 
 def advance(agent: Agent, x: np.ndarray, state: Tensor) -> tuple[Tensor, Tensor]:
-    """The state behind ``x [B, T, 3]``, and whether all actions were forward, ``[B]``."""
+    """The state after ``x [B, T, 3]``, and where all actions were forward, ``[B]``."""
     outputs, _, state = agent(torch.from_numpy(np.ascontiguousarray(x)), state)
     return state, (outputs.argmax(dim=-1) == FORWARD).all(dim=1)

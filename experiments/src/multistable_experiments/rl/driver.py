@@ -47,7 +47,7 @@ class Driver:
             yield run, self.work(run, measure)
 
     def side_by_side(self, plan: Any, measure: Measure, found: dict[Run, Any]) -> Iterator[tuple[Run, Any]]:
-        """In processes that are started anew: a forked one would share threads and random numbers with this one."""
+        """Run in spawned processes: forked ones would share threads and random numbers with this one."""
         running: dict[Future[Any], Run] = {}
         with ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn")) as pool:
             while True:

@@ -81,7 +81,7 @@ def plan(cells: Sequence[str], seeds: int, folder: Path) -> list[TMazeRun]:
 
 @cache
 def width_of(cell: str, bmru_width: int) -> int:
-    """The width at which an agent has as many parameters as one with a BMRU."""
+    """The width that gives an agent as many parameters as one with a BMRU."""
     target = sum(p.numel() for p in Agent("bmru", 3, len(ACTIONS), bmru_width).parameters())
     return bmru_width if cell == "bmru" else fit_width(lambda H: Agent(cell, 3, len(ACTIONS), H), target)
 
@@ -97,7 +97,8 @@ def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, d
     torch.manual_seed(run.seed)
     agent = Agent(run.cell, 3, len(ACTIONS), width)
     learner = Learner(agent, TMazes(run.settings.envs, run.longest, noise=run.noise), run.settings, run.seed)
-    notes = {"right": [], "most": -1.0, "best": copy.deepcopy(agent.state_dict()), "seconds": 0.0, "walk": {}}
+    notes = {"run": asdict(run), "right": [], "most": -1.0, "best": copy.deepcopy(agent.state_dict())}
+    notes |= {"seconds": 0.0, "walk": {}}
     checkpoint.load(learner, notes)
     start = time.perf_counter() - notes["seconds"]
 

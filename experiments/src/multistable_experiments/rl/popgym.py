@@ -22,7 +22,7 @@ from multistable_experiments.rl.rates import RATES, SEARCH_SEED, popgym_rates
 from multistable_experiments.rl.results import stored
 from multistable_experiments.threads import one_thread
 
-__all__ = ["SEARCHED", "TASKS", "PopgymRun", "best_rate", "measure", "plan", "search"]
+__all__ = ["SEARCHED", "TASKS", "PopgymRun", "best_rate", "check_tasks", "measure", "plan", "search"]
 
 TASKS = (
     "RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "Battleship", "Concentration", "HigherLower",
@@ -70,10 +70,14 @@ def best_rate(cell: str, steps: int, folder: Path) -> float | None:
     return popgym_rates(found)[cell] if len(found) == len(results) else None
 
 
-def plan(cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int, folder: Path) -> list[PopgymRun]:
-    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed."""
+def check_tasks(tasks: Sequence[str]) -> None:
     if unknown := [task for task in tasks if task not in TASKS]:
         raise ValueError(f"tasks must be out of {', '.join(TASKS)}, got {unknown[0]!r}")
+
+
+def plan(cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int, folder: Path) -> list[PopgymRun]:
+    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed."""
+    check_tasks(tasks)
     rates = {cell: best_rate(cell, steps, folder) for cell in cells}
     return [
         *(run for cell in cells for run in search(cell, steps)),
@@ -97,7 +101,7 @@ def spaces_of(task: str) -> tuple[int, int]:
 
 @cache
 def width_of(task: str, cell: str, blocks: int, width: int) -> int:
-    """The width at which an agent has as many parameters as one with a BMRU."""
+    """The width that gives an agent as many parameters as one with a BMRU."""
     sizes = spaces_of(task)
     target = sum(p.numel() for p in Agent("bmru", *sizes, width, blocks).parameters())
     return width if cell == "bmru" else fit_width(lambda H: Agent(cell, *sizes, H, blocks), target)
@@ -106,7 +110,8 @@ def width_of(task: str, cell: str, blocks: int, width: int) -> int:
 def measure(run: PopgymRun, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
     """Train, and report the mean return of the episodes of each rollout."""
     checkpoint = checkpoint or Checkpoint()
-    width, notes = width_of(run.task, run.cell, run.blocks, run.width), {"returns": [], "seconds": 0.0}
+    width = width_of(run.task, run.cell, run.blocks, run.width)
+    notes = {"run": asdict(run), "returns": [], "seconds": 0.0}
     with one_thread():
         torch.manual_seed(run.seed)
         np.random.seed(run.seed)  # some tasks of POPGym draw from it
@@ -121,6 +126,8 @@ def measure(run: PopgymRun, checkpoint: Checkpoint | None = None) -> dict[str, A
 
         for each in learner.train(keep):
             notes["returns"] += [each["return"]] * (each["episodes"] > 0)
+    if not notes["returns"]:
+        raise ValueError(f"no episode of {run.task} ended within {run.steps} steps: give more steps")
     return {
         "settings": asdict(run.settings),
         "width": width,

@@ -23,7 +23,7 @@ __all__ = ["Learner", "Settings", "objective", "policy_of", "policy_outputs"]
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for all cells and tasks, but for what a task says."""
+    """Settings of the algorithm, the same for all cells; tasks change a few."""
 
     envs: int = 32
     steps: int = 128

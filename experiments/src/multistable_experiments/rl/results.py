@@ -27,7 +27,7 @@ class Walk:
 
 
 class Run(Protocol):
-    """A frozen dataclass of all that decides the numbers of a run; its name is that of the file."""
+    """A frozen dataclass of everything that decides the numbers of a run; its name is the name of its file."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -36,7 +36,7 @@ class Run(Protocol):
 
 
 def stored(run: Run, folder: Path) -> dict[str, Any] | None:
-    """The result of a run, None if there is none yet; raises if its file has that of other settings."""
+    """The result of a run, None if there is none yet; raise if its file holds the result of other settings."""
     return stored_result(folder / f"{run.name}.json", "run", asdict(run))
 
 

@@ -1,7 +1,8 @@
 """Machines and other layers on the same task, with equal parameters, an equal search and the same seeds.
 
 Layers stand in blocks (:class:`multistable.Stack`) between a linear encoder of one-hot symbols and a linear read-out;
-``fsm`` is a :class:`multistable.machines.Transducer` of as many units as make up the number of parameters.
+``fsm`` is a :class:`multistable.machines.Transducer` of as many units as make up the number of parameters. Its units
+have as many states as the target; those of ``fsm-16`` have 16, whatever the target.
 """
 
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from multistable_experiments.threads import one_thread
 __all__ = ["CELLS", "LAYERS", "RATES", "SEARCH_SEED", "Contest", "build_rival", "contest"]
 
 LAYERS = {
-    "fsm": "FSM", "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU", "lru-ring": "LRU, moduli 0.9 to 1",
-    "mingru": "minGRU", "deltanet": "DeltaNet", "gru": "GRU", "lstm": "LSTM",
+    "fsm": "FSM", "fsm-16": "FSM, 16 states", "bmru": "BMRU", "hybrid": "hybrid", "lru": "LRU",
+    "lru-ring": "LRU, moduli 0.9 to 1", "mingru": "minGRU", "deltanet": "DeltaNet", "gru": "GRU", "lstm": "LSTM",
 }  # fmt: skip
 """How tables and figures call them."""
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {"lru-ring": ("lru", {"r_min": 0.9, "r_max": 1.0})}
@@ -54,7 +55,7 @@ class Contest:
     updates: int = 2_000
     """At most."""
     states: int | None = None
-    """Of each unit of ``fsm``; None: as many as the target has."""
+    """Of each unit of ``fsm``; None: as many as the target has. ``fsm-16`` has 16."""
     decay: float = 0.0
     blocks: int = 2
 
@@ -90,8 +91,8 @@ def build_rival(item: Contest) -> nn.Module:
     sizes = target.n_symbols, target.n_outputs
 
     def make(width: int) -> nn.Module:
-        if item.cell == "fsm":
-            return Transducer(*sizes, width, item.states or target.n_states)
+        if item.cell in ("fsm", "fsm-16"):
+            return Transducer(*sizes, width, 16 if item.cell == "fsm-16" else item.states or target.n_states)
         return Reader(item.cell, *sizes, width, item.blocks)
 
     counts: dict[int, int] = {}

@@ -20,7 +20,7 @@ SUCCESSORS = 10**6  # of pairs of states, computed at most by one check: a secon
 
 @dataclass(frozen=True)
 class Data:
-    """What is read in training: one length is drawn for each batch."""
+    """Training data; one length is drawn for each batch."""
 
     machine: str
     length: int = 128

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from multistable.ops.checks import check_choice
 from multistable_experiments.machine import describe
 from multistable_experiments.state_machines.plan import STUDIES, contests, trainings
 from multistable_experiments.state_machines.store import Item, compute, record_long
+from multistable_experiments.training.processes import check_device
 
 __all__ = ["compute_long", "compute_missing", "planned"]
 
@@ -21,11 +23,10 @@ Ended = Callable[[float], tuple[str, str | None] | None]
 
 
 def planned(folder: Path, studies: Sequence[str], seeds: int = 5) -> list[Item]:
-    """What the studies can compute now: runs of the comparison appear when their search is stored."""
+    """List what the studies can compute now; runs of the comparison appear when their search is stored."""
     items: list[Item] = []
     for study in studies:
-        if study not in (*STUDIES, "rivals"):
-            raise ValueError(f"study must be one of {', '.join(STUDIES)}, rivals, got {study!r}")
+        check_choice("study", study, (*STUDIES, "rivals"))
         items.extend(contests(folder, seeds) if study == "rivals" else trainings(study, seeds))
     return items
 
@@ -75,8 +76,9 @@ def _started(processes: int, folder: Path, about: dict[str, Any]) -> Iterator[tu
         try:
             return ended.get(timeout=timeout)
         except queue.Empty:
-            if not any(worker.is_alive() for worker in workers):
-                raise RuntimeError("all worker processes died") from None
+            codes = [worker.exitcode for worker in workers if not worker.is_alive()]
+            if codes:  # nobody would report the item it had
+                raise RuntimeError(f"a worker process died with exit code {codes[0]}") from None
             return None
 
     try:
@@ -88,12 +90,20 @@ def _started(processes: int, folder: Path, about: dict[str, Any]) -> Iterator[tu
 
 
 def compute_long(
-    folder: Path, studies: Sequence[str], seconds: float, device: str = "cuda", say: Callable[[str], object] = print
+    folder: Path,
+    studies: Sequence[str],
+    seconds: float,
+    device: str = "cuda",
+    seeds: int = 5,
+    say: Callable[[str], object] = print,
 ) -> int:
     """Test the stored machines of these studies on 1,000 sequences of 1,000,000 steps each, one after the other, until
     the time is over; return how many results are new."""
+    for study in studies:
+        check_choice("study", study, tuple(STUDIES))  # not rivals, whose weights are not stored
+    check_device(device)
     deadline, about, done = time.monotonic() + seconds, describe(), 0
-    for name in (item.name for study in studies for item in trainings(study)):
+    for name in (item.name for study in studies for item in trainings(study, seeds)):
         stored = (folder / f"{name}.json").exists() and not (folder / f"long-{name}.json").exists()
         if stored and time.monotonic() < deadline:
             result = record_long(name, folder, device, about)

@@ -134,7 +134,7 @@ class TailPixels:
         self.first = first.to(images.device)
 
     def __call__(self, start: int, stop: int, rows: slice = slice(None)) -> Tensor:
-        """Of the images ``rows`` only."""
+        """Tails of the images ``rows`` only."""
         steps = torch.arange(start, stop, device=self.first.device)
         return self.pixels[(self.first[rows, None] + steps) % len(self.pixels)]
 

@@ -234,7 +234,7 @@ def failing_length(
     random = torch.Generator(device).manual_seed(derive(seed, "failing-length", longest, sequences))
     with_all, output = with_idle(target, idle_symbols), torch.tensor(target.output, device=device)
     q, state = torch.zeros(sequences, dtype=torch.int64, device=device), None
-    chunk = max(1, min(CHUNK, AT_ONCE[torch.device(device).type] // sequences))
+    chunk = max(1, min(CHUNK, AT_ONCE.get(torch.device(device).type, AT_ONCE["cpu"]) // sequences))
     for start in range(0, longest, chunk):
         symbols = random_symbols(target, (sequences, min(chunk, longest - start)), random, idle, idle_symbols)
         logits, state = model(symbols, state)

@@ -49,11 +49,11 @@ class Attempt:
 
     @property
     def place(self) -> str:
-        """Of the folder in the mirror."""
+        """Name of the folder in the mirror."""
         return f"runs/{self.folder.name}"
 
     def read(self) -> dict[str, Any]:
-        """What the last attempt wrote; number 0 if there was none."""
+        """Read what the last attempt wrote; its number is 0 if there was none."""
         try:
             values = read_json(self.path)
             return values | {"attempt": int(values["attempt"])}
@@ -63,7 +63,7 @@ class Attempt:
             raise CheckpointError(f"{error}; remove {self.path}") from error
 
     def check(self) -> None:
-        """Raise if another attempt has begun since."""
+        """Raise if another attempt has started since."""
         taken = self.read()["attempt"] != self.number
         if taken or (self.mirror is not None and self.mirror.newest(self.place) != self.claim):
             raise InUseError(f"{self.path.parent} is in use: another process has taken over this run")
@@ -77,7 +77,7 @@ class Attempt:
         return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
 
     def fetch(self, mirror: Mirror) -> None:
-        """Replace the files of the folder by those of the mirror, if it has any."""
+        """Replace the files of the folder with the mirror's, if it has any."""
         if mirror.names(self.place):
             for name in self.files():
                 (self.folder / name).unlink()

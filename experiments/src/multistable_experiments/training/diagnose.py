@@ -32,7 +32,7 @@ def first_bad_layer(model: nn.Module, x: Tensor) -> str:
 
 
 def finite(value: object) -> bool:
-    """Whether all tensors in a (nested) tuple, list or dictionary are finite."""
+    """Return True if all tensors in a (nested) tuple, list or dictionary are finite."""
     if isinstance(value, Tensor):
         return not (value.is_floating_point() or value.is_complex()) or bool(value.isfinite().all())
     if isinstance(value, dict):

@@ -161,7 +161,7 @@ def read_chunk(
 
 
 def split_state(state: ModelState, batch_size: int) -> Iterable[ModelState]:
-    """Split a state into those of ``batch_size`` sequences each."""
+    """Split a state into states of ``batch_size`` sequences each."""
     cells = zip(*(h.split(batch_size, dim=1) for h in state.cells), strict=True)
     return map(ModelState, state.position.split(batch_size), cells)
 

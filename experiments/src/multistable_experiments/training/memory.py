@@ -1,4 +1,4 @@
-"""Out of memory on a CPU raises what it raises on a GPU, so that a sweep can go on."""
+"""Raise the same error for lack of memory on a CPU as on a GPU, so that a sweep can continue."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,5 +1,6 @@
 """Several processes that train one model: the rank of this one, and sums and means over all of them."""
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["LostProcessError", "Processes"]
+__all__ = ["LostProcessError", "Processes", "check_device"]
 
 
 class LostProcessError(RuntimeError):
@@ -43,12 +44,14 @@ class Processes:
             from accelerate import PartialState
         except ImportError as error:
             raise ImportError("several processes need accelerate: pip install accelerate") from error
+        if not dist.is_initialized():
+            atexit.register(_leave)
         state = PartialState(cpu=device == "cpu")
         return cls(torch.device(state.device or device), state.process_index, state.num_processes)
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and prints."""
+        """True for the process that writes files and prints."""
         return self.rank == 0
 
     def share(self, size: int) -> slice:
@@ -102,7 +105,14 @@ class Processes:
             ) from error
 
 
+def _leave() -> None:
+    """End the process group before the interpreter: a thread of gloo that outlives it aborts the process."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def check_device(device: str) -> None:
+    """Raise unless torch knows the device, and finds a GPU if it is one of CUDA."""
     try:
         kind = torch.device(device).type
     except RuntimeError as error:

@@ -35,7 +35,7 @@ def progress(steps: int, epochs: int, wanted: bool = True) -> Iterator[Callable[
 
 
 def can_show_bar() -> bool:
-    """Whether standard error is a terminal, or this is a notebook with ipywidgets, which rich needs there."""
+    """True if standard error is a terminal, or in a notebook with ipywidgets, which rich needs there."""
     from rich.console import Console
 
     return sys.stderr.isatty() or (Console().is_jupyter and find_spec("ipywidgets") is not None)

@@ -247,12 +247,18 @@ def permuted_mnist(records: Sequence[Record], scale: Scale, recipe: Recipe) -> F
 
 def without_positions(records: Sequence[Record], scale: Scale, recipe: Recipe) -> Figure:
     """Test accuracy on sequential MNIST without a position encoding, 3 blocks: permuted, and in reading order. "LRU,
-    BMRU" is a stack of one LRU and two BMRU, which can take their clock from it. Dotted: guessing."""
+    BMRU" is a stack of one LRU and two BMRU, which can take their clock from it. Dotted: guessing. An order without
+    results is left out, unless there are none at all."""
     planned = experiments.without_positions(scale, 0, recipe)
     results = Results(records, planned)
-    figure, axes = panels(1, 2, 4.2, 3.1, sharey=True)
-    for axis, permuted in zip(axes[0], (True, False), strict=True):
-        shown = [e for e in planned if isinstance(e.run.task, MNIST) and e.run.task.permuted == permuted]
+    orders = {
+        permuted: [e for e in planned if isinstance(e.run.task, MNIST) and e.run.task.permuted == permuted]
+        for permuted in (True, False)
+    }
+    known = {key: shown for key, shown in orders.items() if any(results.last(e.configuration) for e in shown)}
+    known = known or orders
+    figure, axes = panels(1, len(known), 4.2, 3.1, sharey=True)
+    for axis, (permuted, shown) in zip(axes[0], known.items(), strict=True):
         names = [", ".join(NAMES[cell] for cell in dict.fromkeys(e.run.model.cells)) for e in shown]
         for x, experiment in enumerate(shown):
             colour = COLOURS[NAMES[experiment.run.model.cells[-1]]]
