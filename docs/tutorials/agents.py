@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Memory in reinforcement learning
 #
-# An agent that sees a clue at the start of a corridor must turn the right way at its end. It needs memory, and the
-# usual trouble with memory in reinforcement learning is that episodes end in the middle of a rollout. Here a rollout
-# is one sequence, and `reset` marks where episodes start.
+# An agent sees a clue at the start of a corridor and must turn the right way at the end, so it needs memory. The usual
+# difficulty with memory in reinforcement learning is that episodes end in the middle of a rollout. Here a rollout is
+# one sequence, and `reset` marks where episodes start.
 
 # %%
 import torch
@@ -14,19 +14,19 @@ from torch.distributions import Categorical
 from multistable import Stack
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
+torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
 
 # %% [markdown]
-# ## Corridors, many at a time
+# ## The environment: a batch of corridors
 #
-# Three numbers are seen: the clue (+1 or -1, at the start only), whether this is the junction, and noise. Two actions
-# at the junction: up or down. The right one is rewarded with 1. Elsewhere, the action does nothing: the agent walks
-# on.
+# An observation has three numbers: the clue (+1 or -1 at the start, then 0), whether this is the junction, and noise.
+# At the junction the agent goes up or down, and the right choice is rewarded with 1. Elsewhere the action has no effect
+# and the agent moves on.
 
 
 # %%
 class Corridors:
-    """B corridors of 2 to ``longest`` steps, side by side; a new one starts where the last one ended."""
+    """B parallel corridors of 2 to ``longest`` steps; when one ends, a new one starts."""
 
     def __init__(self, B: int, longest: int) -> None:
         self.B, self.longest = B, longest
@@ -54,8 +54,8 @@ class Corridors:
 # %% [markdown]
 # ## The agent
 #
-# State in, state out. Acting and learning are the same call: one timestep while playing, a whole rollout while
-# learning.
+# The state goes in and comes out; the module stores none. Acting and learning use the same call, with one timestep
+# while acting and a whole rollout while learning.
 
 
 # %%
@@ -72,7 +72,7 @@ class Agent(nn.Module):
 
 @torch.no_grad()
 def play(agent: Agent, world: Corridors, state: Tensor, T: int) -> tuple[tuple[Tensor, ...], Tensor]:
-    """T steps: observations, marks, actions and rewards ``[B, T, ...]``, and the state after them."""
+    """Play T steps: observations, episode starts, actions and rewards ``[B, T, ...]``, and the state after them."""
     seen = []
     for _ in range(T):
         x, first = world.see()
@@ -85,9 +85,9 @@ def play(agent: Agent, world: Corridors, state: Tensor, T: int) -> tuple[tuple[T
 # %% [markdown]
 # ## Learning
 #
-# Actor and critic, the simplest kind: the reward comes at the junction, where the action was taken, so an episode's
-# return is its reward. (For PPO in one file, see `examples/ppo_memory.py`.) The update recomputes the rollout in one
-# call, with the gradient through all of it, across the episodes' ends.
+# This is the simplest actor-critic method: the only action that matters is rewarded at once, at the junction, so the
+# return of an episode is its reward. (For PPO in one file, see `examples/ppo_memory.py`.) Each update recomputes the
+# whole rollout in one call and backpropagates through all of it; `reset` separates the episodes.
 
 # %%
 agent, world = Agent(), Corridors(64, longest=20)
@@ -110,7 +110,7 @@ for update in range(120):
 # %% [markdown]
 # ## A corridor a hundred times as long
 #
-# Trained with at most 20 steps. What is held for 20 steps is held for 2,000:
+# The agent was trained with at most 20 steps. A state that is held for 20 steps is also held for 2,000:
 
 
 # %%
@@ -128,4 +128,5 @@ for T in (20, 200, 2_000):
 assert success(agent, 2_000) > 0.9
 
 # %% [markdown]
-# Adapters for TorchRL and sb3-contrib, which cell to choose, and numbers: [Memory for agents](../rl.md).
+# [Memory for agents](../rl.md) has adapters for TorchRL and sb3-contrib, measurements, and advice on which cell to
+# choose.

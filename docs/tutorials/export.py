@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Export to ONNX and to a chip
+# # Export to ONNX and C
 #
-# A trained layer outlives its training. This tutorial takes one to ONNX Runtime, and to a C file whose state is two
-# bits per unit.
+# Run a trained layer without PyTorch: in ONNX Runtime, and as a C file with two bits of state per unit, small enough
+# for a microcontroller.
 
 # %%
 import importlib
@@ -22,18 +22,19 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## ONNX
 #
-# `torch.onnx.export` works as it is. Batch and length stay open.
+# `torch.onnx.export` works directly. Batch size and length stay dynamic.
 
 # %%
 rnn = BMRU(3, 16, batch_first=True).eval()
 x = torch.randn(2, 100, 3)
 names = {"input_names": ["input"], "output_names": ["output", "h_n"]}
 program = torch.onnx.export(rnn, (x,), dynamic_shapes=({0: "B", 1: "T"},), verbose=False, **names)
-file = program.model_proto.SerializeToString()  # program.save("rnn.onnx") writes it
+file = program.model_proto.SerializeToString()  # or program.save("rnn.onnx")
 print(f"{len(file):,} bytes")
 
 # %% [markdown]
-# Another batch, another length, and the same states: a latch selects, so there is nothing to round.
+# Run it with another batch size and length. The outputs are equal, because a BMRU selects its state instead
+# of computing it:
 
 # %%
 session = onnxruntime.InferenceSession(file)
@@ -47,8 +48,8 @@ assert np.array_equal(output, expected.numpy())
 # %% [markdown]
 # ## C
 #
-# `examples/flip_flops.py` trains eight units on three flip-flops and writes them as one C file. Here is what one step
-# of it does, and what it costs:
+# `examples/flip_flops.py` trains eight units to imitate three flip-flops and writes them as one C file. This is the
+# code of one step:
 
 # %%
 clone = Path(multistable.__file__).parents[2]
@@ -59,6 +60,9 @@ model = flip_flops.train(steps=500)
 source = flip_flops.to_c(model)
 print(source[source.index("typedef") : source.index("void run")])
 
+# %% [markdown]
+# Compile it, compare it with PyTorch, and measure its size and speed:
+
 # %%
 if shutil.which("cc"):
     wrong, difference, size, seconds = flip_flops.compare(model, 100_000)
@@ -67,4 +71,4 @@ if shutil.which("cc"):
     assert size == 2
 
 # %% [markdown]
-# All ways to export, and what each layer supports: [Export](../export.md).
+# [Export](../export.md) lists all formats and what each layer supports.

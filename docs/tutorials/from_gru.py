@@ -1,8 +1,8 @@
 # %% [markdown]
 # # From nn.GRU
 #
-# You have a model with an `nn.GRU` in it. This tutorial changes one line, trains both on the same task, and then asks
-# both about sequences a hundred times as long as those they have seen. It takes a few seconds on a CPU.
+# You have a model with an `nn.GRU`. This tutorial changes one line, trains both versions on the same task, and tests
+# them on sequences a hundred times as long as in training. It takes a few seconds on a CPU.
 
 # %%
 import torch
@@ -12,18 +12,18 @@ from torch import nn
 from multistable import BMRU
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
+torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
 
 # %% [markdown]
 # ## The task
 #
-# A clue, +1 or -1, comes at the first step, next to a flag. Then there is noise. At the last step the model must say
+# The first step shows a clue, +1 or -1, and a flag. All later steps are noise. After the last step, the model must say
 # what the clue was.
 
 
 # %%
 def batch(B: int, T: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sequences ``[B, T, 2]`` and the clues ``[B]``, 0 or 1."""
+    """Sequences ``[B, T, 2]`` and clues ``[B]``, 0 or 1."""
     clue = torch.randint(2, (B,))
     x = torch.stack([0.5 * torch.randn(B, T), torch.zeros(B, T)], dim=-1)
     x[:, 0, 0], x[:, 0, 1] = 2.0 * clue - 1, 1.0
@@ -33,8 +33,8 @@ def batch(B: int, T: int) -> tuple[torch.Tensor, torch.Tensor]:
 # %% [markdown]
 # ## The model
 #
-# The layers of this library are called like `nn.GRU`: the same arguments, the same `output, h_n`. So the layer is an
-# argument here, and nothing else differs.
+# The layers of this library have the interface of `nn.GRU`: the same arguments, and the same results `output, h_n`. So
+# only the class differs, and it is an argument here.
 
 
 # %%
@@ -65,7 +65,7 @@ for name, model in models.items():
     print(f"{name}: loss {train(model):.4f} after training with 50 steps")
 
 # %% [markdown]
-# ## Longer than in training
+# ## Test on longer sequences
 
 
 # %%
@@ -81,13 +81,17 @@ for T in (50, 500, 5_000):
 assert accuracy(models["BMRU"], 5_000) > 0.95
 
 # %% [markdown]
-# A GRU may learn to hold a bit, and may not. A unit of a BMRU that is not written to keeps its state, to the last
-# bit; what it has to learn is when to write.
+# The GRU guesses, even at the trained length; `train(model, steps=2_000)` does not change that. The BMRU is right at
+# every length.
 #
-# ## What the layer has besides
+# A BMRU unit computes two numbers from the input at every step: a *candidate* and a *threshold*. If the candidate is at
+# least as large as the threshold in absolute value, the unit *writes*: its state becomes `+alpha` or `-alpha`, with the
+# sign of the candidate. Otherwise it keeps its state, bit for bit. So it only has to learn when to write.
 #
-# `lengths` for right-padded batches, `reset` where a new episode starts within a sequence, and `step` for one
-# timestep at a time:
+# ## What nn.GRU does not have
+#
+# Pass `lengths` for right-padded batches and `reset` where a new episode starts within a sequence, and call `step` for
+# one timestep at a time:
 
 # %%
 rnn = models["BMRU"].rnn

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A field of your own
 #
-# The memory units of this library come from one recipe: write down a map `h -> f(h, x)`, find where it rests, and let
-# the past choose among the resting places. The BMRU has two of them. This tutorial makes a unit with three and trains
-# it to hold one of three symbols.
+# The memory units of this library follow one recipe: choose a map `h -> f(h, x)` of state and input, called a *field*,
+# find its equilibria (`h = f(h, x)`), and let the previous state choose among the stable ones. The BMRU has two stable
+# states. This tutorial builds a unit with three and trains it to hold one of three symbols.
 
 # %%
 import matplotlib.pyplot as plt
@@ -15,12 +15,13 @@ from multistable import MRU
 from multistable.dynamics import Field, bifurcation_diagram, equilibria
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
+torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
 
 # %% [markdown]
 # ## The field
 #
-# An increasing map with three steps. It is an ordinary function of torch; its slope is found by autograd.
+# Take a map that increases in h and has three flat steps. It is an ordinary torch function; autograd computes its
+# slope.
 
 
 # %%
@@ -30,11 +31,12 @@ def staircase(h: Tensor, x: Tensor) -> Tensor:
 
 field = Field(staircase, bounds=(-1.01, 1.01))
 found = equilibria(field, torch.tensor([0.0]))
-print("resting places at x = 0:", [round(float(h), 3) for h in found.h[0]])
+print("equilibria at x = 0:", [round(float(h), 3) for h in found.h[0]])
 print("stable:", found.stable[0].tolist())
 
 # %% [markdown]
-# Its diagram has three stable branches that overlap around x = 0. Where they overlap, the unit remembers.
+# At x = 0, three of the five equilibria are stable. Plotted against x, they form three stable branches (blue) that
+# overlap around x = 0. Where branches overlap, the unit remembers.
 
 # %%
 x = torch.linspace(-1.2, 1.2, 481, dtype=torch.float64)
@@ -47,10 +49,10 @@ axis.spines[["top", "right"]].set_visible(False)
 fig.tight_layout()
 
 # %% [markdown]
-# ## A layer made from it
+# ## The layer
 #
-# `MRU(field, ...)` is called like `nn.GRU`. All timesteps are computed in parallel: branches are found for every step
-# at once, and which branch a unit is on is a scan over maps of branch numbers.
+# `MRU(field, ...)` has the interface of `nn.GRU`. It computes all timesteps in parallel: it solves for the branches of
+# all steps at once, and then a parallel scan determines which branch each unit is on.
 
 
 # %%
@@ -83,7 +85,7 @@ for _ in range(75):
 print(f"loss {loss.item():.4f} with 10 steps")
 
 # %% [markdown]
-# ## A thousand times as long
+# ## Test on sequences a thousand times as long
 
 # %%
 with torch.no_grad():
@@ -93,4 +95,4 @@ print(f"wrong answers in 3 sequences of 10,000 steps: {wrong}")
 assert wrong == 0
 
 # %% [markdown]
-# The argument behind it, and which maps a field can make: [theory](../theory.md).
+# [Theory](../theory.md) explains why this works, and which state machines a field can produce.

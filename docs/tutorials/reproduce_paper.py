@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Reproduce the paper
 #
-# Every experiment of the paper is a *run*: a frozen record of all that decides its numbers. This tutorial computes
-# one and reads the results that are stored in the repository.
+# Every experiment of the paper is a *run*: a frozen record of everything that determines its numbers. This tutorial
+# computes one and reads the results that are stored in the repository.
 
 # %%
 import tempfile
@@ -20,20 +20,22 @@ from multistable_experiments.training.loop import train_run
 from multistable_experiments.training.results import evaluate_lengths, folder_of, load_trained
 
 # %% [markdown]
-# ## What there is to compute
+# ## List the experiments
 #
-# On the command line: `multistable reproduce`. It computes what has no result yet, the most valuable first, and
-# resumes where it was stopped. From Python:
+# On the command line, `multistable reproduce` computes the experiments that have no result yet, the most valuable
+# first, and resumes where it was stopped. Each figure has experiments with the paper's settings (recipe `paper`) and
+# with the best settings that a search found (recipe `best`). Count them from Python:
 
 # %%
 for name, runs in EXPERIMENTS.items():
     paper, best = (len(runs("full", 0, recipe)) for recipe in ("paper", "best"))
-    print(f"{name:>18}: runs per seed by the paper's settings {paper:2}, by the best ones {best:2}")
+    print(f"{name:>18}: {paper:2} runs per seed with recipe paper, {best:2} with recipe best")
 
 # %% [markdown]
-# ## One run, small
+# ## Compute a small run
 #
-# Copy-first-input with 10 numbers in the place of 300: output the first of them at the end.
+# The task copy-first-input: read random numbers and output the first one at the end. Use 10 numbers instead of the
+# paper's 100 or 300:
 
 # %%
 small = replace(
@@ -54,10 +56,13 @@ with tempfile.TemporaryDirectory() as place:
     print(evaluate_lengths(folder, [10, 1_000], samples=64))
 
 # %% [markdown]
-# ## What has been computed
+# The last line tests the model at the trained length and at a hundred times that length, where the error of this small
+# model is larger.
 #
-# Results are small files in `experiments/results`, with machine, versions and commit. Figures and claims are made
-# from them: `multistable figure tails --recipe best`, `multistable claims`, `multistable report`.
+# ## Read the stored results
+#
+# Results are small files in `experiments/results`, with machine, versions and commit. `multistable figure`,
+# `multistable claims` and `multistable report` read these files. So can you:
 
 # %%
 clone = Path(multistable_experiments.__file__).parents[3]
@@ -66,5 +71,5 @@ for record in store.load(clone / "experiments" / "results"):
         print(f"seed {record.run.seed}: test error {record.score('last'):.4f} after {record.run.epochs} epochs")
 
 # %% [markdown]
-# All commands, budgets and exit codes: [Reproducing the paper](../reproduce.md). All numbers:
+# For all commands, budgets and exit codes, see [Reproducing the paper](../reproduce.md). For all numbers, see
 # [Results](../results.md).

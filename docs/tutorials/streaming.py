@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Streaming and long sequences
 #
-# A microphone has no last sample. This tutorial runs a layer step by step, in chunks, and over a sequence that does
-# not fit into memory, and shows that all of it gives the same bits.
+# Some inputs never end, such as the signal of a microphone. This tutorial runs a layer step by step, in chunks, and
+# over a sequence that does not fit into memory. Steps and chunks give the same bits as one call; the gradients agree up
+# to rounding.
 
 # %%
 import time
@@ -19,7 +20,7 @@ x = torch.randn(1, 2_000, 8, dtype=torch.float64)
 # %% [markdown]
 # ## One step at a time
 #
-# State in, state out; nothing is stored on the module.
+# `step` takes the state and returns the next one. The module stores none.
 
 # %%
 with torch.no_grad():
@@ -33,7 +34,8 @@ print(torch.equal(torch.stack(steps, dim=1), whole[:, :200]))
 # %% [markdown]
 # ## In chunks
 #
-# Any cut gives the same states: a latch selects, it never multiplies.
+# Pass the state of one chunk to the next. The states are the same wherever you cut, because a BMRU selects its state
+# (old or new) and never computes with it.
 
 # %%
 with torch.no_grad():
@@ -44,13 +46,14 @@ with torch.no_grad():
 print(torch.equal(torch.cat(outputs, dim=1), whole), torch.equal(state, last))
 
 # %% [markdown]
-# The projections before the scan are ordinary matrix products. In float32, computed in another shape, they may round
-# differently and, rarely, flip a gate. In float64, as here, that practically never happens.
+# The candidates and thresholds are ordinary matrix products. In float32, products of another shape may round
+# differently and, rarely, change whether a unit writes. In float64, as here, that practically never happens.
 #
-# ## Gradients of a sequence that does not fit
+# ## Gradients of a sequence that does not fit into memory
 #
-# `streamed` runs forward once and keeps two bits per unit and chunk, then runs the chunks again from the last to the
-# first. The gradients are those of the whole sequence; memory does not grow with its length.
+# `streamed` runs all chunks forward once and keeps two bits per unit and chunk. Then it runs the chunks again with
+# gradients, from the last to the first. The result is the gradient of the whole sequence, and the working memory does
+# not grow with its length.
 
 # %%
 rnn = BMRU(8, 64, batch_first=True)
@@ -58,7 +61,7 @@ T, size = 200_000, 10_000
 
 
 def piece(i: int) -> torch.Tensor:
-    """Chunk i of the input, made when it is needed: it could be read from a disk."""
+    """Chunk i of the input, generated on demand; yours could read it from a disk."""
     return torch.randn(1, size, 8, generator=torch.Generator().manual_seed(i))
 
 
@@ -68,7 +71,7 @@ print(f"loss {result.loss:.4f} over {T:,} steps in {time.perf_counter() - start:
 print({name: tuple(p.grad.shape) for name, p in rnn.named_parameters()})
 
 # %% [markdown]
-# The same on a short sequence, against autograd:
+# Compare the gradient with autograd on a short sequence:
 
 # %%
 rnn.zero_grad()
@@ -81,4 +84,4 @@ print(f"relative difference {error:.0e}")
 assert error < 1e-4
 
 # %% [markdown]
-# Over several devices, [one sequence can be cut along time](../scale.md): a BMRU exchanges two bits per unit.
+# To use several devices, [cut one sequence along time](../scale.md): a BMRU exchanges two bits per unit.

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Troubleshooting: it does not learn
 #
-# A unit of a BMRU writes where its candidate is at least as large as its threshold. Two things go wrong: units that
-# write at every step remember nothing, and units that never write ignore the input. `gate_statistics` shows both.
+# A BMRU unit writes when its candidate is at least as large as its threshold, in absolute value. Two things can go
+# wrong: units that write at every step remember nothing, and units that never write ignore the input. `gate_statistics`
+# shows both.
 
 # %%
 import torch
@@ -12,12 +13,12 @@ from torch import nn
 from multistable import BMRU, Stack, gate_statistics
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
+torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
 
 # %% [markdown]
-# ## A task
+# ## The task
 #
-# The sign of the first input must be given after 200 steps; a flag marks the first step, the rest is noise.
+# After 200 steps, output the sign of the first input. A flag marks the first step; the rest is noise.
 
 
 # %%
@@ -38,7 +39,7 @@ class Model(nn.Module):
 
 
 def train(model: nn.Module, steps: int = 150) -> float:
-    """The accuracy of the last ten batches."""
+    """Train, and return the accuracy on the last ten batches."""
     optimiser, right = torch.optim.Adam(model.parameters(), lr=5e-3), []
     for _ in range(steps):
         x, clue = batch()
@@ -53,8 +54,8 @@ def train(model: nn.Module, steps: int = 150) -> float:
 # %% [markdown]
 # ## Thresholds that are too low
 #
-# `thresholds="paper"` with no offset: at the start a unit writes at every other step, and what it knew of the first
-# one is gone after a few.
+# With `thresholds="paper"` and no `beta_bias`, an untrained unit writes at every other step on average, so the first
+# input is overwritten after a few steps.
 
 # %%
 low = BMRU(2, 32, batch_first=True, thresholds="paper")
@@ -65,7 +66,8 @@ print(f"a state lasts {layer.hold_time.median():.1f} steps; 200 are needed")
 # %% [markdown]
 # ## Thresholds that are too high
 #
-# Nothing is written, so nothing is known. The surrogate gradient is small that far from the threshold:
+# Nothing is ever written, so nothing is remembered. And the surrogate gradient of the gate is small so far from the
+# threshold:
 
 # %%
 high = BMRU(2, 32, batch_first=True, thresholds="paper", beta_bias=20.0)
@@ -73,10 +75,10 @@ high = BMRU(2, 32, batch_first=True, thresholds="paper", beta_bias=20.0)
 print(layer, "- dead:", int(layer.dead.sum()), "of 32")
 
 # %% [markdown]
-# ## Between them
+# ## Thresholds that work
 #
-# The default, `thresholds="spread"`, has both kinds: first units that write often, last ones that hold. Or choose
-# `beta_bias` a little above the usual size of candidates.
+# The default, `thresholds="spread"`, has both kinds: the first units write often, the last ones mostly hold. Or use
+# `thresholds="paper"` and set `beta_bias` slightly above the typical size of the candidates.
 
 # %%
 spread = BMRU(2, 32, batch_first=True)
@@ -92,20 +94,25 @@ assert scores["beta_bias=2"] > 0.9
 assert max(scores["too low"], scores["too high"]) < 0.7
 
 # %% [markdown]
-# ## In this order
+# ## Checklist
 #
-# 1. *Does a `Stack("hybrid", ...)` learn it?* If so, the task needs more than a sign. Keep the hybrid.
-# 2. *Look at write rates* before training. All near 1, or all 0: change `beta_bias`, or scale the input to variance
-#    1.
-# 3. *Look again after training.* Units that always write are wasted; units that never write ignore the input.
-# 4. *Does the input say when to write?* Without a flag, a position or a change of size, no gate can know.
-# 5. *Is the learning rate too high?* A threshold can fall below the noise in one update, and then nothing is held.
-#    Keep the best weights on validation data.
-# 6. *Is the loss NaN?* A NaN counts as a write and stays visible; it is not hidden by a gate.
+# Work through these points in order:
+#
+# 1. *Does a `Stack("hybrid", ...)` learn the task?* If only the hybrid does, the task needs more than stored signs:
+#    keep the hybrid.
+# 2. *Look at the write rates before training.* If all are near 1, or all are 0, change `beta_bias`, or scale the input
+#    to variance 1.
+# 3. *Look at them again after training.* Units that always write store nothing; units that never write ignore the
+#    input.
+# 4. *Does the input show when to write?* A gate reads only the current input of its layer, so that input must contain a
+#    flag, a position or a larger value.
+# 5. *Is the learning rate too high?* One update can push a threshold below the noise, and then nothing is held. Keep
+#    the weights that are best on validation data.
+# 6. *Is the loss NaN?* A NaN is always written to the state, so it stays visible: look for it in the input and weights.
 
 # %%
 score = train(Model(Stack("hybrid", 2, 32, batch_first=True)))
 print(f"Stack('hybrid'): accuracy {score:.0%}")
 
 # %% [markdown]
-# More numbers on the default: [Defaults](../defaults.md).
+# [Defaults](../defaults.md) has measurements of the default thresholds.

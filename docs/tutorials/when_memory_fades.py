@@ -1,8 +1,8 @@
 # %% [markdown]
 # # When does memory fade?
 #
-# A recurrent unit maps its state to the next one. If that map pulls all states together, the past is lost, sooner or
-# later. If it has two places to rest, it can keep a bit forever. This tutorial looks at both.
+# A recurrent unit maps its state to the next one. If this map pulls all states together, the past is lost sooner or
+# later. If it has two stable states, it can keep a bit forever. This tutorial looks at both kinds.
 
 # %%
 import matplotlib.pyplot as plt
@@ -16,12 +16,12 @@ plt.rcParams.update({"figure.figsize": (6.5, 3), "axes.spines.top": False, "axes
 # %% [markdown]
 # ## A linear unit
 #
-# The state of an LRU shrinks by |λ| < 1 at every step without input. The slowest of its units decides how long
-# something can be seen at all:
+# The linear recurrent unit (LRU) is `h_t = λ h_{t-1} + (input)` with a complex λ per unit, and |λ| < 1. Without input,
+# its state shrinks by the factor |λ| at every step. The unit with the largest |λ| decides how long the layer remembers:
 
 # %%
 lru = LRU(1, 64, batch_first=True, r_max=0.99)
-lam = lru.eigenvalues().detach()
+lam = lru.eigenvalues().detach()  # 32 real parts, then 32 imaginary parts
 radius = torch.complex(*lam.chunk(2)).abs()
 print(f"largest |lambda| of 32 units: {radius.max():.4f}")
 print(f"after 1,000 steps, {float(radius.max()) ** 1000:.1e} of a state is left")
@@ -29,8 +29,9 @@ print(f"after 1,000 steps, {float(radius.max()) ** 1000:.1e} of a state is left"
 # %% [markdown]
 # ## A bistable unit
 #
-# `h = tanh(x + (beta + 1) h)` has one solution for beta <= 0, and two stable ones for beta > 0 and small x. The state
-# before decides which one a unit takes. The ends of the branches are called folds:
+# Now take a unit that iterates `h -> tanh(x + (beta + 1) h)` until it settles. It stops at a solution of
+# `h = tanh(x + (beta + 1) h)`. For beta <= 0 there is one. For beta > 0 and small x there are two stable ones, and the
+# previous state decides which one the unit takes. Plot the solutions against the input x:
 
 # %%
 x = torch.linspace(-3, 3, 601, dtype=torch.float64)
@@ -45,13 +46,16 @@ axes[0].set_ylabel("state h")
 fig.tight_layout()
 
 # %% [markdown]
-# Blue: stable, red: unstable. Left, the input alone decides. Right, between the folds, the past does. The
-# [explorer](../explorer.md) lets you drag through this picture.
+# Blue: stable, red: unstable. Left, the input alone determines the state. Right, there are two stable branches; each
+# ends at a *fold*, and between the folds the past decides. The [explorer](../explorer.md) lets you drag the input
+# through this picture.
 #
-# ## What training sees
+# ## Gradients
 #
-# A memory that fades has a gradient that fades. Compare the gradient of the last state with respect to the first
-# input, over lengths. In the BMRU, only the first step is strong enough to write; every later one keeps.
+# If memory fades, so does its gradient. Compute the gradient of the last state with respect to the first input, for
+# several lengths. The BMRU replaces the two branches by the constants `+alpha` and `-alpha`, and a threshold decides
+# when it writes (see [From nn.GRU](from_gru.md)). Here, only the first input is large enough to write; all later steps
+# keep the state.
 
 
 # %%
@@ -76,5 +80,5 @@ assert rows["BMRU"][1] == rows["BMRU"][-1] > 0
 assert rows["LRU"][-1] < 1e-20
 
 # %% [markdown]
-# From step 10 on, the numbers of the BMRU are equal to the last bit. The state is held, and so is what is learned
-# about it. [Why this can be computed in parallel](../theory.md).
+# From length 10 on, the BMRU's gradients are equal to the last bit: it holds the state and its gradient.
+# Next: [why this can be computed in parallel](../theory.md).

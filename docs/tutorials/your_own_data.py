@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Train on your own data
 #
-# Sequences of different lengths, a label for each: what most data look like. This tutorial goes from a list of arrays
-# to a saved model. Replace `records` by your own list and the rest stays.
+# Many data sets are sequences of different lengths with a label each. This tutorial goes from a list of arrays to a
+# saved model. Replace `records` with your own list; the rest stays the same.
 
 # %%
 import tempfile
@@ -15,14 +15,14 @@ from torch.nn.utils.rnn import pad_sequence
 from multistable import ModelConfig, SequenceModel, build_model
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # tensors are small here: more threads would wait for each other
+torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
 random = np.random.default_rng(0)
 
 # %% [markdown]
 # ## The data
 #
-# Here, a made-up machine with two sensors. A fault shows as one spike of the first sensor, up or down, at some time;
-# the rest is noise and a slow drift. The label says which way the spike went.
+# The example is a made-up machine with two sensors. A fault causes one spike in the first sensor, up or down, at a
+# random time; the rest is noise and slow drift. The label is the direction of the spike.
 
 
 # %%
@@ -41,7 +41,7 @@ print(len(records), "records, the first of shape", records[0][0].shape)
 # %% [markdown]
 # ## Batches
 #
-# Pad on the right and hand over the lengths. Padding never reaches the state.
+# Pad on the right and pass the lengths. Padding never changes the state.
 
 
 # %%
@@ -56,10 +56,10 @@ loader = torch.utils.data.DataLoader(train_records, batch_size=64, shuffle=True,
 # %% [markdown]
 # ## A model
 #
-# `SequenceModel` is the paper's network: an encoder, blocks around recurrent layers, two fully connected layers.
-# `hybrid` has bistable and linear units side by side, the safe choice if you do not know what the memory is for.
-# `beta_bias` raises the thresholds, so that units start by holding: with 0, the paper's start, this model does not
-# learn the task.
+# `SequenceModel` is the paper's network: an encoder, blocks around recurrent layers, and two fully connected layers.
+# `hybrid` has bistable and linear units side by side, the safe choice if you do not know which kind of memory you need.
+# `beta_bias` raises the thresholds of the bistable units, so that they start by holding their state. With 0, the
+# paper's initialisation, this model does not learn the task.
 
 # %%
 config = ModelConfig(cells=("hybrid",), d_input=2, d_output=2, d_model=32, d_state=32, beta_bias=2.0)
@@ -78,7 +78,7 @@ def accuracy(model: SequenceModel) -> float:
 # %% [markdown]
 # ## Training
 #
-# Nothing special: AdamW, cross entropy, a few epochs.
+# Train as usual: AdamW, cross entropy, a few epochs.
 
 # %%
 optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3)
@@ -98,7 +98,8 @@ assert accuracy(model) > 0.9
 # %% [markdown]
 # ## Save and load
 #
-# Two files, `config.json` and `model.safetensors`; no pickle. `model.push_to_hub("you/name")` uploads the same two.
+# A model is saved as two files, `config.json` and `model.safetensors`, without pickle. `model.push_to_hub("you/name")`
+# uploads the same two.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -108,5 +109,5 @@ x, lengths, _ = collate(test_records[:5])
 print(torch.equal(model(x, lengths=lengths)[0], again(x, lengths=lengths)[0]))
 
 # %% [markdown]
-# If it does not learn, read [Troubleshooting](troubleshooting.md). For runs that resume bit for bit, many seeds and
-# several GPUs, see [Training](../training.md).
+# If your model does not learn, read [Troubleshooting](troubleshooting.md). For runs that resume bit for bit, many seeds
+# and several GPUs, see [Training](../training.md).
