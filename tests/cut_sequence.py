@@ -28,5 +28,4 @@ if __name__ == "__main__":
     check_compile(CUTS[size][0])
     if size == 4:
         check_mesh()
-    leave()
-    print("all equal")
+    leave("all equal")

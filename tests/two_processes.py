@@ -83,5 +83,4 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     main(Path(sys.argv[1]))
-    leave()
-    print("all equal")
+    leave("all equal")

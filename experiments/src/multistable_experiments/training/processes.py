@@ -1,6 +1,7 @@
 """Several processes that train one model: the rank of this one, and sums and means over all of them."""
 
 import atexit
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ class Processes:
         except ImportError as error:
             raise ImportError("several processes need accelerate: pip install accelerate") from error
         if not dist.is_initialized():
+            importlib.import_module("torch.distributed.nn.functional")  # later, it would keep the group as a default
             atexit.register(_leave)
         state = PartialState(cpu=device == "cpu")
         return cls(torch.device(state.device or device), state.process_index, state.num_processes)
