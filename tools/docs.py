@@ -384,7 +384,7 @@ LIBRARY = ROOT / "src" / "multistable"
 EXPERIMENTS = ROOT / "experiments" / "src" / "multistable_experiments"
 ORDER = """
     surrogate ops dynamics layers models export cli tasks training paper bench demo
-    reference portable dispatch operators cpu cpu_kernels cpu_layer
+    reference portable dispatch operators cpu cpu_kernels fused_layer
     fields equilibria bistable
     base sequences bmru lru hybrid mingru hysteresis mru clocked brc
     config build block norm position stack sequence

@@ -126,7 +126,7 @@ def fading_layer(patch: Patch) -> None:
         return h * fade, last * fade[-1]
 
     patch.setattr(bmru, "bmru_layer", broken)
-    patch.setattr(bmru, "can_project_and_scan", lambda *_: False)
+    patch.setattr(bmru, "fused_backend", lambda *_: None)
 
 
 def eternal_lru(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""A layer's projection and scan in one function (``ops/cpu_layer.py``) against ``F.linear`` and ``bmru_layer``."""
+"""A layer's projection and scan in one function (``ops/fused_layer.py``) against ``F.linear`` and ``bmru_layer``."""
 
 import contextlib
 import sys
@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 from torch.export import Dim
 
 from multistable import BMRU
-from multistable.ops import cpu_layer, memory
+from multistable.ops import fused_layer, memory
 from multistable.ops.layer_scans import bmru_layer
 from tolerances import assert_close, assert_same_bits
 
@@ -29,13 +29,13 @@ def run(rnn: BMRU, x: Tensor, hx: Tensor | None, **options: Tensor) -> list[Tens
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Use the function for projections of any size."""
-    monkeypatch.setattr(cpu_layer, "_SMALLEST", 0)
+    monkeypatch.setattr(fused_layer, "_SMALLEST", 0)
     return monkeypatch
 
 
 def project_and_scan_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the projection and the scan separately."""
-    monkeypatch.setattr(cpu_layer, "_SMALLEST", 1 << 60)
+    monkeypatch.setattr(fused_layer, "_SMALLEST", 1 << 60)
 
 
 @pytest.mark.parametrize("with_lengths", [False, True], ids=["full", "lengths"])
@@ -56,7 +56,7 @@ def test_matches_separate_projection_and_scan(
     options = {"reset": reset} if with_reset else {}
     if with_lengths:
         options["lengths"] = torch.randint(0, T + 1, (B,))
-    assert cpu_layer.can_project_and_scan(x, rnn.weight_ih_l0, "auto")
+    assert fused_layer.fused_backend(x, rnn.weight_ih_l0, "auto")
     got = run(rnn, x, hx, **options)
     with torch.no_grad():
         for quiet, kept in zip(rnn(x, hx, **options), got[:2], strict=True):
@@ -119,7 +119,7 @@ def test_a_step_returns_its_memory(long_sequence, monkeypatch, fails) -> None:
     output = rnn(x)[0]
     assert len(memory._idle) == 1
     if fails:
-        monkeypatch.setattr(cpu_layer, "call", lambda *args: 1 / 0)
+        monkeypatch.setattr(fused_layer, "call", lambda *args: 1 / 0)
     with contextlib.suppress(ZeroDivisionError):
         output.sum().backward()
     del output
@@ -130,7 +130,7 @@ def test_a_step_returns_its_memory(long_sequence, monkeypatch, fails) -> None:
 def test_a_failed_forward_returns_its_memory(long_sequence, monkeypatch) -> None:
     rnn, x = long_sequence
     seen = []
-    monkeypatch.setattr(cpu_layer, "load", lambda backend: seen.append(len(memory._idle)) or 1 / 0)
+    monkeypatch.setattr(fused_layer, "load", lambda backend: seen.append(len(memory._idle)) or 1 / 0)
     with contextlib.suppress(ZeroDivisionError):
         rnn(x)
     assert seen == [1]
@@ -230,7 +230,7 @@ def test_full_size_matches_the_reference_bit_for_bit() -> None:
     D = 1 and no bias: each number is one product, so the order of summation cannot matter.
     """
     rnn, x = BMRU(1, 256, bias=False, batch_first=True), torch.randn(1, 2500, 1)
-    assert cpu_layer.can_project_and_scan(x, rnn.weight_ih_l0, "auto")
+    assert fused_layer.fused_backend(x, rnn.weight_ih_l0, "auto")
     options = {"alpha_surr": 1.0, "reset": None, "reverse": False, "time_major": False, "backend": "reference"}
     expected = bmru_layer(nn.functional.linear(x, rnn.weight_ih_l0), rnn.alpha_l0, None, **options)
     for actual, wanted in zip(rnn(x), (expected[0], expected[1][None]), strict=True):
@@ -247,29 +247,29 @@ def test_no_second_derivative(any_size) -> None:
 @pytest.mark.parametrize("backend", ["reference", "portable"])
 def test_other_backends_are_not_supported(any_size, backend) -> None:
     weight = torch.zeros(18, 4)
-    assert cpu_layer.can_project_and_scan(torch.zeros(9, 9, 4), weight, "cpu")
-    assert not cpu_layer.can_project_and_scan(torch.zeros(9, 9, 4), weight, backend)
+    assert fused_layer.fused_backend(torch.zeros(9, 9, 4), weight, "cpu")
+    assert not fused_layer.fused_backend(torch.zeros(9, 9, 4), weight, backend)
 
 
 def test_small_projections_are_not_worth_it() -> None:
     """The limit is 4 MiB: 4096 rows of 256 numbers in float32."""
     weight = torch.zeros(256, 4)
-    assert not cpu_layer.can_project_and_scan(torch.zeros(1, 4096, 4), weight, "auto")
-    assert not cpu_layer.can_project_and_scan(torch.zeros(64, 64, 4), weight, "auto")
-    assert cpu_layer.can_project_and_scan(torch.zeros(1, 4097, 4), weight, "auto")
+    assert not fused_layer.fused_backend(torch.zeros(1, 4096, 4), weight, "auto")
+    assert not fused_layer.fused_backend(torch.zeros(64, 64, 4), weight, "auto")
+    assert fused_layer.fused_backend(torch.zeros(1, 4097, 4), weight, "auto")
 
 
 def test_unsupported_calls(any_size) -> None:
     """Half precision, mixed dtypes, autocast, transforms, tensors that are not on the CPU."""
     x, weight = torch.zeros(9, 9, 4), torch.zeros(18, 4)
-    assert not cpu_layer.can_project_and_scan(x.bfloat16(), weight.bfloat16(), "auto")
-    assert not cpu_layer.can_project_and_scan(x, weight.double(), "auto")
-    assert not cpu_layer.can_project_and_scan(x.to("meta"), weight.to("meta"), "auto")
+    assert not fused_layer.fused_backend(x.bfloat16(), weight.bfloat16(), "auto")
+    assert not fused_layer.fused_backend(x, weight.double(), "auto")
+    assert not fused_layer.fused_backend(x.to("meta"), weight.to("meta"), "auto")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not cpu_layer.can_project_and_scan(x, weight, "auto")
+        assert not fused_layer.fused_backend(x, weight, "auto")
     seen = []
-    torch.func.grad(lambda y: seen.append(cpu_layer.can_project_and_scan(y, weight, "auto")) or y.sum())(x)
-    assert seen == [False]
+    torch.func.grad(lambda y: seen.append(fused_layer.fused_backend(y, weight, "auto")) or y.sum())(x)
+    assert seen == [None]
 
 
 def test_fake_tensors(any_size) -> None:

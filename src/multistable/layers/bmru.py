@@ -11,7 +11,7 @@ from multistable.layers.base import Recurrent, changed_arguments, init_linear
 from multistable.layers.sequences import Steps, check_input, check_state
 from multistable.ops import bmru_step, reference
 from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
-from multistable.ops.cpu_layer import can_project_and_scan, project_and_scan
+from multistable.ops.fused_layer import fused_backend, project_and_scan
 from multistable.ops.layer_scans import bmru_layer
 from multistable.ops.restart import bmru_layer_on_branch
 from multistable.ops.steps import is_one_kernel, launch_bmru
@@ -257,8 +257,9 @@ class BMRU(Recurrent):
         options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
         options["time_major"] = not self.batch_first
         restart = reset is not None and self.start == "branch"
-        if not restart and can_project_and_scan(x, weight, self.backend, bias, alpha, h0):
-            h, h_last = project_and_scan(x, weight, bias, alpha, h0, valid=steps.valid, **options)
+        fused = None if restart else fused_backend(x, weight, self.backend, bias, alpha, h0)
+        if fused is not None:
+            h, h_last = project_and_scan(x, weight, bias, alpha, h0, valid=steps.valid, backend=fused, **options)
         else:
             proj = F.linear(x, weight, bias)
             if steps.valid is not None:  # padding gets candidate 0 and threshold 1, which never writes

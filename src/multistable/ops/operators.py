@@ -15,9 +15,8 @@ Where nothing traces or intercepts operators, :func:`call` uses an autograd func
 compute the same.
 """
 
-import inspect
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,6 +79,7 @@ def call(name: str, *args: Any) -> Any:
             return getattr(torch.ops.multistable, name)(*args)
         if not torch.is_grad_enabled():
             return _compute[name](*args)
+        return _functions[name].apply_untransformed(*args)
     return _functions[name].apply(*args)
 
 
@@ -173,8 +173,6 @@ def register(
     def forward(*args: Any) -> Tensors:
         return getattr(torch.ops.multistable, name)(*args) if intercepted(*args) else compute(*args)
 
-    # torch asks for the signature in every call, which takes 20 us otherwise.
-    cast(Any, forward).__signature__ = inspect.signature(forward)
     members = {"forward": forward, "setup_context": setup, "backward": backward}
     members["jvp"] = _raise_no_forward_mode
     members["vmap"] = each_example(lambda *args: call(name, *args))

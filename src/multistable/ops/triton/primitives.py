@@ -53,11 +53,13 @@ class AnySize:
     def __init__(self, function: Callable[..., None]) -> None:
         parameters = inspect.signature(function).parameters
         self.names = list(parameters)
-        self.reset = self.names.index("reset") if "reset" in parameters else None
         sizes = {"T", "N", "K", "C", "L", "blocks", "entered"}
-        numbers = [x for x in self.names if x in sizes or x.endswith(("_b", "_t"))]
+        numbers = [x for x in self.names if x in sizes or (x.endswith(("_b", "_t")) and not x.startswith("grad_"))]
         tensors = [x for x in self.names if x not in numbers and parameters[x].annotation is inspect.Parameter.empty]
         resets = [x for x in tensors if x == "reset"]
+        self.reset = self.names.index("reset") if resets else None
+        self.numbers = [self.names.index(x) for x in numbers]
+        self.tensors = [self.names.index(x) for x in tensors if x != "reset"]
         self.jit = triton.jit(function, do_not_specialize=numbers, do_not_specialize_on_alignment=resets)
         self.unaligned = triton.jit(function, do_not_specialize=numbers, do_not_specialize_on_alignment=tensors)
         self.compiled: dict[Any, tuple[Any, list[Any]]] = {}
@@ -89,10 +91,17 @@ class AnySize:
         self.compiled[key] = kernel, self.values(args, constants)
 
     def key(self, args: tuple[Any, ...], constants: dict[str, Any]) -> Any:
-        kinds = list(map(_kind if constants.get("ROW") != 1 else _type, args))
-        if self.reset is not None:
-            kinds[self.reset] = args[self.reset] is None
-        return (torch.cuda.current_device(), *kinds, *constants.items())
+        """What the kernel is compiled for: dtypes and alignments of tensors, which numbers have 64 bits, constants."""
+        tensors, numbers = [args[i] for i in self.tensors], [args[i] for i in self.numbers]
+        if constants.get("ROW") == 1:
+            kinds = [x if x is None else x.dtype for x in tensors]
+        else:
+            kinds = [x if x is None else (x.dtype, x.data_ptr() % 16 == 0) for x in tensors]
+        reset = self.reset is not None and args[self.reset] is None
+        wide = ()
+        if min(numbers) < -(1 << 31) or max(numbers) >= 1 << 31:
+            wide = tuple(not -(1 << 31) <= x < 1 << 31 for x in numbers)
+        return torch.cuda.current_device(), *kinds, reset, wide, *constants.items()
 
     def variant(self, constants: dict[str, Any]) -> Any:
         return self.jit if constants.get("ROW") != 1 else self.unaligned
@@ -100,18 +109,6 @@ class AnySize:
     def values(self, args: tuple[Any, ...], constants: dict[str, Any]) -> list[Any]:
         """The constants in the kernel's own order."""
         return [constants[name] for name in self.names[len(args) :]]
-
-
-def _kind(x: Any) -> Any:
-    """What a kernel is compiled for: a tensor's dtype and alignment, whether a number has 32 bits."""
-    if isinstance(x, torch.Tensor):
-        return x.dtype, x.data_ptr() % 16 == 0
-    return -(1 << 31) <= x < 1 << 31 if type(x) is int else type(x)
-
-
-def _type(x: Any) -> Any:
-    """The same without the alignment."""
-    return x.dtype if isinstance(x, torch.Tensor) else _kind(x)
 
 
 @triton.jit
