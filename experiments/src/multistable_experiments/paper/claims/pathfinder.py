@@ -48,13 +48,19 @@ def on_level(
     records: Sequence[Record], level: str, test: Callable[[Grid], tuple[bool, str]], depths: Sequence[int]
 ) -> Finding:
     cells = {(blocks, width): name(level, blocks, width) for blocks in depths for width in WIDTHS}
-    if not set.intersection(*(computed(records, each) for each in cells.values())):
-        cells = {cell: shortened_name(each) for cell, each in cells.items()}
+    shortened = {cell: shortened_name(each) for cell, each in cells.items()}
+    if not is_complete(records, cells) and is_complete(records, shortened):
+        cells = shortened
 
     def on_names(scores: Scores) -> tuple[bool, str]:
         return test({cell: scores[each] for cell, each in cells.items()})
 
     return compare(records, TASK, list(cells.values()), on_names)
+
+
+def is_complete(records: Sequence[Record], cells: Mapping[tuple[int, int], str]) -> bool:
+    """True if a seed has all of them."""
+    return bool(set.intersection(*(computed(records, each) for each in cells.values())))
 
 
 def computed(records: Sequence[Record], configuration: str) -> set[int]:
