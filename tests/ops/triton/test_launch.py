@@ -37,6 +37,16 @@ def test_tiles_fit_the_shared_memory(monkeypatch, limit):
     launch.launch_config.cache_clear()
 
 
+@pytest.mark.parametrize(("T", "C"), [(127, 1), (784, 6), (1000, 7), (2048, 8), (9999, 19), (65536, 128), (2**20, 132)])
+def test_few_columns_are_cut_into_chunks(monkeypatch, T, C):
+    """Short ones, of a multiple of 8 steps, if there are few of them."""
+    monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
+    launch.launch_config.cache_clear()
+    plan = launch.launch_config(1, T, 256, ((8, launch.Tiling(8, 3)),), 4, torch.device("cpu"))
+    launch.launch_config.cache_clear()
+    assert plan.C == C
+
+
 @pytest.mark.parametrize(("N", "BN"), [(256, 128), (160, 32), (192, 64), (96, 32), (40, 32), (18, 16)])
 def test_blocks_are_halved_where_they_overlap(N, BN):
     """A tenth of the columns may be computed twice; blocks of less than 32 columns only for narrower rows."""

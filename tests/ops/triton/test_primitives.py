@@ -11,24 +11,44 @@ import triton.language as tl
 from triton.runtime.jit import mangle_type
 
 from multistable.ops.triton import primitives
-from multistable.ops.triton.primitives import AnySize, _kind, planning
+from multistable.ops.triton.primitives import AnySize, planning
 
 BYTES = torch.zeros(64, dtype=torch.uint8)
-ARGUMENTS = {
-    "None": None, "0": 0, "1": 1, "True": True, "2^31 - 1": 2**31 - 1, "2^31": 2**31, "-2^31": -(2**31),
-    "-2^31 - 1": -(2**31) - 1, "float32": BYTES.view(torch.float32), "bfloat16": BYTES.view(torch.bfloat16),
+TENSORS = {
+    "None": None, "float32": BYTES.view(torch.float32), "bfloat16": BYTES.view(torch.bfloat16),
     "bool": BYTES.view(torch.bool), "bytes": BYTES,
 }  # fmt: skip
+NUMBERS = {str(n): n for n in (0, 1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1)}
 
 
-@pytest.mark.parametrize(("one", "other"), list(combinations(ARGUMENTS, 2)))
-def test_arguments_of_a_kind_have_the_same_type_in_a_kernel(one, other):
-    x, y = ARGUMENTS[one], ARGUMENTS[other]
-    assert (_kind(x) == _kind(y)) == (mangle_type(x) == mangle_type(y))
+def key_of(x=BYTES, x_b=1, reset=None, **constants):
+    """What a launch of a small kernel with these arguments is looked up by."""
+
+    def kernel(x, x_b, reset):
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "current_device", lambda: 0)
+        return AnySize(kernel).key((x, x_b, reset), constants)
 
 
-def test_alignment_is_part_of_the_kind():
-    assert _kind(BYTES[16:]) == _kind(BYTES) != _kind(BYTES[1:])
+@pytest.mark.parametrize(("one", "other"), list(combinations(TENSORS, 2)))
+def test_tensors_of_one_type_in_a_kernel_have_the_same_key(one, other):
+    x, y = TENSORS[one], TENSORS[other]
+    assert (key_of(x) == key_of(y)) == (mangle_type(x) == mangle_type(y))
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(NUMBERS, 2)))
+def test_numbers_of_one_type_in_a_kernel_have_the_same_key(one, other):
+    x, y = NUMBERS[one], NUMBERS[other]
+    assert (key_of(x_b=x) == key_of(x_b=y)) == (mangle_type(x) == mangle_type(y))
+
+
+def test_alignment_is_part_of_the_key():
+    """But where rows are not aligned, and for resets; whether there are any is."""
+    assert key_of(BYTES[16:]) == key_of() != key_of(BYTES[1:])
+    assert key_of(BYTES[1:], ROW=1) == key_of(ROW=1)
+    assert key_of(reset=BYTES) == key_of(reset=BYTES[1:]) != key_of()
 
 
 class Compiler:

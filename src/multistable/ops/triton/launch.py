@@ -27,7 +27,9 @@ __all__ = [
 
 _LANES = 32  # threads of a warp, each with one column of words
 _WANTED = 8  # warps per multiprocessor, for which sequences are cut into chunks
-_SHORTEST = 128  # steps of a chunk: few columns wait 20 to 45 ns for each step, whatever they read (docs/log.md)
+_SHORT, _SHORTEST, _FEW = 512, 128, 8
+"""A chunk has at least 512 steps, or 128 in up to 8 chunks: few columns wait 20 to 45 ns for each step, whatever they
+read, but the state that enters a chunk has to be found, too (docs/log.md)."""
 _SECTOR = 8  # words of 32 bytes, what memory moves at least
 _ALIGNED = 4  # words of 16 bytes, the most that a thread copies at once
 
@@ -85,7 +87,8 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
     filled = B * _ceil(N, _LANES) / _multiprocessors(device)
     C = 1
     if filled < tilings[-1][0]:
-        C = max(1, min(_ceil(max(_WANTED, tilings[0][0]), filled), T // _SHORTEST))
+        most = max(1, T // _SHORT, min(T // _SHORTEST, _FEW))
+        C = min(_ceil(max(_WANTED, tilings[0][0]), filled), most)
     tiling = next((each for fewest, each in tilings if filled * C >= fewest), tilings[-1][1])
     U, stages = tiling.U, tiling.stages
     BN = min(tiling.BN, 1 << (N.bit_length() - 1))

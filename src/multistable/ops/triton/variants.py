@@ -164,7 +164,7 @@ def _shapes(calls: Calls, units: int, modules: tuple[Any, ...]) -> set[tuple[int
     fewest = {least for tilings in tables for least, _ in tilings[:-1]}
     whole = launch._multiprocessors(calls.device) / -(-words // launch._LANES)
     rows = [math.ceil(least * whole) for least in fewest]
-    chunked = {(1, launch._SHORTEST * max(C, 2)) for C in (2, *rows)}
+    chunked = {(1, launch._SHORT * max(C, 2)) for C in (2, *rows)}
     tiles = {(1, 2 * launch._LANES * tiling.U) for tilings in tables for _, tiling in tilings}
     return {(1, 1), *((B, 1) for B in rows), *chunked, *tiles}
 
