@@ -138,8 +138,10 @@ def test_no_steps_and_no_sequences():
         assert h_n.shape == (1, shape[0], 30)
 
 
-def test_nan_scores_are_seen():
-    rnn = FSM(3, 6, batch_first=True)
+@pytest.mark.parametrize("transitions", ["any", "set", "count"])
+def test_nan_scores_are_seen(transitions):
+    torch.manual_seed(0)
+    rnn = FSM(3, 6, transitions=transitions, batch_first=True)
     x = torch.randn(1, 5, 3)
     x[0, 2] = torch.nan
     output, _ = rnn(x)
@@ -150,6 +152,15 @@ def test_nan_scores_are_seen():
         y, state = rnn.step(x_t, state)
         outputs.append(y)
     assert torch.equal(torch.stack(outputs, dim=1).nan_to_num(9), output.nan_to_num(9))
+    _, state = rnn(x[:, :3])
+    assert torch.equal(rnn(x[:, 3:], state)[0], output[:, 3:])
+
+
+def test_a_nan_score_leads_to_state_zero():
+    scores = torch.zeros(2, 1, 4, 4)  # [T, N, K, K]
+    scores[..., 3] = 1.0
+    scores[0, 0, 1, 2] = torch.nan
+    assert FSM(3, 1).maps(scores)[:, 0].tolist() == [[3, 0, 3, 3], [3, 3, 3, 3]]
 
 
 @pytest.mark.parametrize(

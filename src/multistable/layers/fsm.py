@@ -73,7 +73,7 @@ class FSM(Recurrent):
         bias_ih_l[k]: ``[N * M]``.
         value_l[k]: ``[N, K, value_size]``. Initially levels from 1 to -1, or normal for vectors.
 
-    A NaN among the scores that decide makes that step's features NaN.
+    A NaN among the scores that decide makes that step's features NaN, and its state 0.
 
     Example:
         >>> rnn = FSM(10, 20, n_states=3)
@@ -164,11 +164,11 @@ class FSM(Recurrent):
         return torch.stack([(same + 1).clamp(max=K - 1), (same - 1).clamp(min=0), same])
 
     def maps(self, scores: Tensor) -> Tensor:
-        """The state after, for each state before, ``[..., N, K]`` uint8."""
-        choice = scores.argmax(-1)
+        """The state after, for each state before, ``[..., N, K]`` uint8. A NaN among the scores leads to state 0."""
+        best, choice = scores.max(-1)  # NaN is the largest
         if self.transitions == "any":
-            return choice.byte()
-        return self.table().to(scores.device)[choice].byte()
+            return choice.masked_fill(best.isnan(), 0).byte()
+        return self.table().to(scores.device)[choice].masked_fill(best.isnan()[..., None], 0).byte()
 
     def choose(self, scores: Tensor, before: Tensor, after: Tensor | None = None) -> Tensor:
         """One-hot vectors ``[..., N, K]`` of the states after, with a surrogate gradient, from the states before.
