@@ -118,6 +118,18 @@ def test_a_mask_of_valid_steps_equals_lengths(name, batch_first):
         assert torch.equal(actual, expected)
 
 
+def test_the_default_device_does_not_matter(name):
+    """It may be a GPU, while the layer is on the CPU. Tensors on ``meta`` have no numbers."""
+    cell = make(name)
+    x, h0 = random_batch(cell)
+    reset, mask = torch.rand(B, T) < 0.3, torch.arange(T) < torch.tensor([T, 4, 0])[:, None]
+    expected = *cell(x, h0, reset=reset, mask=mask), *cell.step(x[:, 0])
+    with torch.device("meta"):
+        actual = *cell(x, h0, reset=reset, mask=mask), *cell.step(x[:, 0])
+    for y, same in zip(actual, expected, strict=True):
+        assert torch.equal(y, same)
+
+
 def test_right_padding_with_reset(name):
     cell = make(name, bidirectional=True)
     x, h0 = random_batch(cell)

@@ -156,6 +156,15 @@ def test_nan_scores_are_seen(transitions):
     assert torch.equal(rnn(x[:, 3:], state)[0], output[:, 3:])
 
 
+@pytest.mark.parametrize("transitions", ["set", "count"])
+def test_the_default_device_does_not_matter(transitions):
+    rnn, x = FSM(3, 6, transitions=transitions), torch.randn(5, 2, 3)
+    expected = rnn(x)[0]
+    with torch.device("meta"):
+        assert torch.equal(rnn(x)[0], expected)
+        FSM(3, 6, transitions=transitions, device="cpu")
+
+
 def test_a_nan_score_leads_to_state_zero():
     scores = torch.zeros(2, 1, 4, 4)  # [T, N, K, K]
     scores[..., 3] = 1.0

@@ -142,7 +142,7 @@ class FSM(Recurrent):
             nn.init.normal_(value)
         else:
             with torch.no_grad():
-                value.copy_(torch.linspace(1, -1, self.n_states)[:, None])
+                value.copy_(torch.linspace(1, -1, self.n_states, device="cpu")[:, None])
 
     def scores(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
         """Scores of all transitions in the layout of x, ``[..., N, K, K]`` or ``[..., N, M]``, with noise."""
@@ -156,9 +156,9 @@ class FSM(Recurrent):
         K = self.n_states
         return torch.unflatten(scores, -1, (self.units, K, K) if self.transitions == "any" else (self.units, -1))
 
-    def table(self) -> Tensor:
+    def table(self, device: torch.device | None = None) -> Tensor:
         """The maps ``[M, K]`` that the largest of M scores chooses, unless ``transitions="any"``."""
-        K, same = self.n_states, torch.arange(self.n_states)
+        K, same = self.n_states, torch.arange(self.n_states, device=device)
         if self.transitions == "set":
             return torch.cat([same[:, None].expand(K, K), same[None]])
         return torch.stack([(same + 1).clamp(max=K - 1), (same - 1).clamp(min=0), same])
@@ -168,7 +168,7 @@ class FSM(Recurrent):
         best, choice = scores.max(-1)  # NaN is the largest
         if self.transitions == "any":
             return choice.masked_fill(best.isnan(), 0).byte()
-        return self.table().to(scores.device)[choice].masked_fill(best.isnan()[..., None], 0).byte()
+        return self.table(scores.device)[choice].masked_fill(best.isnan()[..., None], 0).byte()
 
     def choose(self, scores: Tensor, before: Tensor, after: Tensor | None = None) -> Tensor:
         """One-hot vectors ``[..., N, K]`` of the states after, with a surrogate gradient, from the states before.
@@ -181,7 +181,7 @@ class FSM(Recurrent):
             column = scores.gather(-2, before[..., None, None].expand(*before.shape, 1, K)).squeeze(-2)
             return largest(column, alpha_surr, after)
         choice = largest(scores, alpha_surr)
-        leads = self.table().T.to(scores.device)[before]  # [..., N, M]: where each choice leads
+        leads = self.table(scores.device).T[before]  # [..., N, M]: where each choice leads
         leads = leads[..., None] == torch.arange(K, device=scores.device)
         return (choice[..., None] * leads.to(choice.dtype)).sum(-2)
 

@@ -273,7 +273,7 @@ def lengths_of(mask: object, shape: torch.Size, batch_first: bool) -> Tensor:
     mask = mask if batch_first else mask.transpose(0, 1)
     lengths = mask.sum(dim=1)
     checked = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    if checked and not torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]):
+    if checked and not torch.equal(mask, torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]):
         raise ValueError("mask must be True at the first steps of each sequence and False at all later ones")
     return lengths
 

@@ -125,10 +125,11 @@ def packed_places(segments: list[Segment], T: int, reverse: bool) -> tuple[Tenso
     """Where each entry of a packed batch of segments is found in ``[B * T]``, and the packed batch's sizes.
 
     The segments are sorted by length, the longest first. A packed batch has the first step of all segments, then the
-    second step of those that have one, and so on.
+    second step of those that have one, and so on. Both are on the CPU, where torch wants the sizes.
     """
-    lengths = torch.tensor([s.end - s.start for s in segments])
-    first = torch.tensor([s.sequence * T + (s.end - 1 if reverse else s.start) for s in segments])
-    t = torch.arange(int(lengths[0]))[:, None]
+    starts = [s.sequence * T + (s.end - 1 if reverse else s.start) for s in segments]
+    lengths = torch.tensor([s.end - s.start for s in segments], device="cpu")
+    first = torch.tensor(starts, device="cpu")
+    t = torch.arange(int(lengths[0]), device="cpu")[:, None]
     present = t < lengths  # [longest, segments]
     return (first - t if reverse else first + t)[present], present.sum(dim=1)

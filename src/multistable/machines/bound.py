@@ -40,7 +40,7 @@ def possible(model: Transducer, n_symbols: int) -> Tensor:
     chosen = ~(ratios(scores, rounding) > 1)  # also where a score is NaN
     if rnn.transitions == "any":
         return chosen
-    leads = rnn.table().to(x.device)[..., None] == torch.arange(K, device=x.device)  # [M, K, K]
+    leads = rnn.table(x.device)[..., None] == torch.arange(K, device=x.device)  # [M, K, K]
     return torch.einsum("anm,mij->anij", chosen.float(), leads.float()) > 0
 
 

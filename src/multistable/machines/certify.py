@@ -160,7 +160,7 @@ def step(model: Transducer, states: Tensor, x: Tensor) -> tuple[Tensor, Tensor, 
         chosen, layer_ratio = decide(*(_columns(rnn, s, state) for s in (scores, rounding)))
         ratio = torch.minimum(ratio, layer_ratio.amin(-1))
         if rnn.transitions != "any":
-            chosen = rnn.table().to(device)[chosen, state]
+            chosen = rnn.table(device)[chosen, state]
         state = chosen
         after.append(state.byte().cpu())
         x = value[torch.arange(rnn.units, device=device), state].flatten(1)
