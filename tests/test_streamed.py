@@ -96,6 +96,33 @@ def test_dropout_is_the_same_in_both_passes():
     assert all(torch.equal(a, b) for a, b in zip(forward, again, strict=False))
 
 
+def test_random_numbers_afterwards_are_those_without_it(monkeypatch):
+    """On every GPU, not only on those of the parameters: seeds are set on all."""
+    states = {0: torch.tensor(0), 1: torch.tensor(1)}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: states.update(dict.fromkeys(states, seed)))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", states.__getitem__)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: states.update({device: state}))
+    rnn, x = BMRU(3, 6, 2, batch_first=True, dropout=0.5), torch.randn(2, 5, 3)
+    torch.manual_seed(7)
+    before = states.copy()
+    torch.randint(1 << 62, ())  # the seed of the pieces
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    states.update(before)
+    streamed(rnn, lambda _: x, 2, lambda y, _: y.sum())
+    assert torch.equal(torch.rand(3), expected)
+    assert states == before
+
+
+def test_the_default_device_does_not_matter():
+    rnn, x = BMRU(3, 6, batch_first=True), torch.randn(2, 5, 3)
+    expected = streamed(rnn, lambda _: x, 2, lambda y, _: y.sum()).loss
+    with torch.device("meta"):
+        assert torch.equal(streamed(rnn, lambda _: x, 2, lambda y, _: y.sum()).loss, expected)
+
+
 def test_nan_states_are_kept():
     rnn, x = BMRU(1, 4, batch_first=True), torch.ones(1, 4, 1)
     x[:, 1] = torch.nan

@@ -68,19 +68,19 @@ def streamed(
     _check(module)
     check_sizes(1, count=count)
     leaves = [x for x in (module.parameters() if parameters is None else parameters) if x.requires_grad]
-    seed = int(torch.randint(1 << 62, ()))
+    seed = int(torch.randint(1 << 62, (), device="cpu"))
     kept = _Kept(module, state)
     with torch.no_grad():
         for i in range(count - 1):
-            with _seeded(seed + i, leaves):
+            with _seeded(seed + i):
                 state = module(piece(i), state)[1]
             kept.append(state)
     sums = [torch.zeros_like(x, dtype=wide(x.dtype)) for x in leaves]
-    total, last, into = torch.zeros(()), state, list[Tensor]()
+    total, last, into = torch.zeros((), device="cpu"), state, list[Tensor]()
     for i in reversed(range(count)):
         enters = kept.pop()
         starts = _floats(enters)
-        with torch.enable_grad(), _seeded(seed + i, leaves):
+        with torch.enable_grad(), _seeded(seed + i):
             output, after = module(piece(i), enters)
             value = loss(output, i)
             _check_loss(value)
@@ -153,10 +153,11 @@ class _Packed(NamedTuple):
 
 
 @contextmanager
-def _seeded(seed: int, tensors: list[Tensor]) -> Generator[None]:
-    devices = {x.device for x in tensors if x.device.type == "cuda"}
+def _seeded(seed: int) -> Generator[None]:
+    """Draw random numbers from this seed; afterwards every generator continues where it was."""
     random: Any = torch.random
-    with random.fork_rng(devices):
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # `manual_seed` seeds all
+    with random.fork_rng(devices, device_type="cuda"):
         random.manual_seed(seed)
         yield
 
