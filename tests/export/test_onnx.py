@@ -70,6 +70,19 @@ def test_optional_inputs_of_a_latch_can_be_left_out(tmp_path, values):
     assert_same_bits(h, ops.bmru_scan(*args[:-1], reset=args[-1]))
 
 
+@pytest.mark.parametrize("K", [3, 16])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+def test_map_scan(tmp_path, K, reverse):
+    class Machines(torch.nn.Module):
+        def forward(self, maps, s0, reset):
+            return ops.map_scan(maps, s0, reset=reset, reverse=reverse)
+
+    maps, s0 = torch.randint(K, (2, 9, 4, K), dtype=torch.uint8), torch.randint(K, (2, 4), dtype=torch.uint8)
+    args = maps, s0, torch.rand(2, 9) < 0.3
+    [states] = Session(plain_program(Machines(), args), tmp_path / "scan.onnx")(*args)
+    assert torch.equal(states, ops.map_scan(*args[:2], reset=args[2], reverse=reverse))
+
+
 @pytest.mark.parametrize("constant", [False, True], ids=["per_step", "constant"])
 @pytest.mark.parametrize("reset", [False, True], ids=["no_reset", "reset"])
 def test_linear_scan(tmp_path, constant, reset):

@@ -27,9 +27,9 @@ States = tuple[Tensor, Tensor]  # all of them, [B, T, N], and the last, [B, N]
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Each operator of this library in terms of torch's own, for ``ExportedProgram.run_decompositions``.
+    """Each scan of this library in terms of torch's own operators, for ``ExportedProgram.run_decompositions``.
 
-    For inference only: the decompositions have no surrogate gradient.
+    For inference only: the decompositions have no surrogate gradient, and there is none of ``map_adjoint``.
     """
     ours = torch.ops.multistable
     return {
@@ -39,6 +39,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         ours.linear_scan.default: _linear_scan,
         ours.map_pack.default: _map_pack,
         ours.map_scan.default: _map_scan,
+        ours.map_run.default: _map_run,
     }
 
 
@@ -123,6 +124,10 @@ def _map_scan(words: Tensor, s0: Maybe, reset: Maybe, K: int, reverse: bool, bac
 
     states, last = _loop(step, s0, [words], reverse)
     return states.byte(), last.byte()
+
+
+def _map_run(states: Tensor, s0: Maybe, reset: Maybe, reverse: bool, backend: str) -> States:
+    return _map_scan(_map_pack(states, backend)[0], s0, reset, states.shape[3], reverse, backend)
 
 
 def _loop(step: Callable[..., Tensor], h0: Maybe, inputs: list[Tensor], reverse: bool) -> States:
