@@ -285,7 +285,7 @@ def test_output_is_contiguous_as_that_of_gru(name, bidirectional, padded):
 
 
 @pytest.mark.parametrize("batch_first", [False, True], ids=["time first", "batch first"])
-@pytest.mark.parametrize(("length", "padded"), [(0, True), (1, False), (T, False), (T, True)])
+@pytest.mark.parametrize(("length", "padded"), [(0, False), (0, True), (1, False), (T, False), (T, True)])
 @pytest.mark.parametrize("gradients", [False, True], ids=["without", "with"])
 def test_the_last_state_has_memory_of_its_own(name, length, batch_first, padded, gradients):
     """A state that is kept or saved must neither keep all states nor change with them or with ``hx``."""

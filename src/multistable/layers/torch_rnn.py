@@ -68,9 +68,10 @@ class GRU(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         rnn = self.rnn(layer, reverse)
         h0 = x.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(x.dtype)
-        if steps.lengths is not None or steps.reset is not None:
+        time = 1 if self.batch_first else 0
+        if steps.lengths is not None or steps.reset is not None or x.shape[time] == 0:  # torch: T > 0
             return self.scan_segments(rnn, x, h0, steps, reverse)
-        axes = (1 if self.batch_first else 0,) if reverse else ()
+        axes = (time,) if reverse else ()
         output, h_n = rnn(x.flip(axes), self.to_torch(h0))
         return output.flip(axes), self.from_torch(h_n)
 
@@ -81,7 +82,7 @@ class GRU(Recurrent):
         x = self.swap_layout(x)
         B, T, D = x.shape
         segments = steps.segments(T)
-        if not segments:  # nothing but padding
+        if not segments:  # nothing but padding, or no step at all
             return self.swap_layout(x.new_zeros(B, T, self.hidden_size)), h0
         segments.sort(key=lambda s: s.start - s.end)  # the longest first, as in a PackedSequence
         places, batch_sizes = packed_places(segments, T, reverse)
