@@ -18,7 +18,7 @@ __all__ = ["FieldLayer"]
 
 
 class FieldLayer(Recurrent):
-    """A layer whose units follow a field; a subclass defines :meth:`scan`.
+    """A layer whose units follow a field; a subclass defines :meth:`scan` or, with ``in_turn = False``, `scan_piece`.
 
     The drives of the field are ``W x + b``, in the order of its arguments, ``weight_ih [drives * N, D]``; its constants
     are parameters of their own, ``[N]`` (``[N, N]`` if it couples the units). The state is h.
@@ -33,10 +33,10 @@ class FieldLayer(Recurrent):
 
         The state is ``h0 [B, N]`` before the first step (zero if None) and zero before steps that ``reset`` marks.
         """
-        raise NotImplementedError
+        return self.scan_piece(args, h0, reset, None)
 
     def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
-        """:meth:`scan` of a piece of a cut sequence, unless ranks run one after the other."""
+        """:meth:`scan` of a piece of a cut sequence, or of a whole one if ``border`` is None."""
         raise NotImplementedError
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:

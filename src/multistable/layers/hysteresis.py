@@ -85,9 +85,6 @@ class HysteresisMRU(FieldLayer):
         self.max_gain = max_gain
         self.create_parameters(device, dtype)
 
-    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
-        return self.scan_piece(args, h0, reset, None)
-
     def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
         x, beta = args
         return hysteresis_scan(

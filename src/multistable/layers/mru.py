@@ -92,9 +92,6 @@ class MRU(FieldLayer):
         self.n_grid = n_grid
         self.create_parameters(device, dtype)
 
-    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
-        return self.scan_piece(args, h0, reset, None)
-
     def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
         return branch_scan(
             self.field,
