@@ -15,15 +15,18 @@ import triton.language as tl
 from torch import Tensor
 
 from multistable.ops.numerics import wide
-from multistable.ops.triton import launch
 from multistable.ops.triton.latch_grad_chunks import gradients_into, join
 from multistable.ops.triton.launch import (
     Tiling,
     Tilings,
     Words,
     align,
+    can_pack,
     contiguous,
+    contiguous_alpha,
+    contiguous_columns,
     launch_config,
+    optional,
     strided,
     strided_reset,
     words,
@@ -70,7 +73,7 @@ def _side(x, y):
 
 @triton.jit
 def _append(before_open, before_sum, open_, sum_, before_open_2, before_sum_2, open_2, sum_2):
-    """``_join`` that also keeps the result without the last stretch, so that a scan gives what *reaches* each."""
+    """``join`` that also keeps the result without the last stretch, so that a scan gives what *reaches* each."""
     bo, bs = join(open_, sum_, before_open_2, before_sum_2)
     o, s = join(open_, sum_, open_2, sum_2)
     return bo, bs, o, s
@@ -351,9 +354,9 @@ def _backward(
     """The gradients of alpha per chunk ``[B * C, N]`` and of h0 ``[B, N]``."""
     B, T, N = h.shape
     dtype = wide(h.dtype)
-    grad_h = None if grad_h is None else launch.contiguous_columns(grad_h)
-    alpha, h0, into = launch.contiguous_alpha(alpha, h), contiguous(h0), contiguous(grad_last)
-    per_word = 2 if launch.can_pack(x, y, h, grad_h, grad_x, grad_y, h0) else 1
+    grad_h = None if grad_h is None else contiguous_columns(grad_h)
+    alpha, h0, into = contiguous_alpha(alpha, h), contiguous(h0), contiguous(grad_last)
+    per_word = 2 if can_pack(x, y, h, grad_h, grad_x, grad_y, h0) else 1
     W = N // per_word
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (g_, x_, y_, h_, dx, dy) = align(W, *map(steps, (grad_h, x, y, h, grad_x, grad_y)))
@@ -366,7 +369,7 @@ def _backward(
     grad_alpha = h.new_empty(B * config.C if alpha is not None else 0, N, dtype=dtype)
     grad_h0 = h.new_empty(B, N, dtype=h.dtype if h0 is None else dtype)
     _backward_kernel[(config.programs,)](
-        *g_, *launch.optional(into, h, dtype), *x_, *y_, alpha, h0, *resets, *h_, *dx, *dy, grad_alpha, grad_h0,
+        *g_, *optional(into, h, dtype), *x_, *y_, alpha, h0, *resets, *h_, *dx, *dy, grad_alpha, grad_h0,
         T, W, config.C, config.L, config.column_blocks,
         ROW=ROW, PER_WORD=per_word, slope=slope, **config.kernel_options, **constants,
     )  # fmt: skip
