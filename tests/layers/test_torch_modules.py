@@ -73,6 +73,17 @@ def assert_equal(actual, expected):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
+def test_torch_has_samples():
+    """The other tests here would pass without any."""
+    rnns, args = zip(*((rnn, args[0]) for rnn, args, _ in samples("gru")), strict=True)
+    assert {rnn.bidirectional for rnn in rnns} == {False, True}
+    assert {type(x) for x in args} == {torch.Tensor, PackedSequence}
+    for kind in ("module_error_inputs_torch_nn_RNN_GRU", "module_error_inputs_torch_nn_RNN_GRU_Cell"):
+        assert len(list(getattr(common_modules, kind)(None, "cpu", torch.float32, False, True))) >= 4
+    make_inputs = common_modules.module_inputs_torch_nn_RNN_GRU_Cell
+    assert list(make_inputs(None, "cpu", torch.float32, False, True))
+
+
 def test_forward_is_that_of_a_batch_of_one(name):
     """torch's own reference function; a packed sequence has no unbatched form."""
     for rnn, args, reference in samples(name):

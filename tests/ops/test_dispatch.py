@@ -84,10 +84,9 @@ def test_auto_runs_what_explain_says(monkeypatch):
     assert calls == [f"multistable.ops.{explain(x).backend}"]
 
 
-@pytest.mark.parametrize("name", dispatch.BACKENDS)
+@pytest.mark.parametrize("name", ["cpu", "portable", "reference"])
 def test_explain_by_name(name):
-    if name in ("cpu", "portable", "reference"):
-        assert str(explain(x, backend=name)).startswith(f"{name}: asked for by name (")
+    assert str(explain(x, backend=name)).startswith(f"{name}: asked for by name (")
 
 
 def test_explain_raises_on_an_unknown_name():
