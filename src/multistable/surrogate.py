@@ -46,7 +46,7 @@ def sign(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
 def largest(x: Tensor, alpha_surr: float | None = 1.0, index: Tensor | None = None) -> Tensor:
     """One-hot vectors ``[..., M]`` of the largest of M scores, the first of equal ones; NaN where a score is NaN.
 
-    A caller that knows which one it is says so by ``index [...]``.
+    ``index [...]`` is the largest score's number, for callers that know it already.
 
     Backward, with ``g`` the gradient of the one-hot vector and ``i`` the largest: each comparison ``x_i >= x_j`` is a
     :func:`heaviside` that decides between ``g_i`` and ``g_j``,

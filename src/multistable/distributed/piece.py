@@ -1,4 +1,4 @@
-"""A call of a scan on this rank's piece: its operator, on all steps or a range of them, and what a piece tells others.
+"""A call of a scan on this rank's piece: its operator, on all steps or some, and the summary that other ranks need.
 
 A piece of a latch or of a linear recurrence maps the state that enters it to its last state, ``P h + E``. For a latch
 P is 1 where nothing was written and 0 elsewhere. So the pieces are themselves a sequence, of one step per rank, and the
@@ -123,7 +123,7 @@ class Piece:
 
 
 class Latch(Piece):
-    """``latch_scan``: tells a bit per unit, whether it wrote, and the value."""
+    """``latch_scan``. The summary has a bit per unit, whether it wrote, and the last value written."""
 
     def steps(self) -> Tensor:
         return self.given[1]
@@ -164,9 +164,8 @@ class Latch(Piece):
 
 
 class BMRU(Latch):
-    """``bmru_scan`` and ``bmru_layer``: tells two bits per unit, and one per sequence, whether it was reset.
-
-    After the last reset a unit has written nothing (0), +alpha (1), -alpha (2) or NaN (3).
+    """``bmru_scan`` and ``bmru_layer``. The summary has two bits per unit, ``up`` and ``down``, for its last write
+    since a reset: none (neither), +alpha, -alpha or NaN (both); and a bit per sequence, whether it was reset.
     """
 
     def steps(self) -> Tensor:
@@ -207,7 +206,8 @@ class BMRU(Latch):
 
 
 class Linear(Piece):
-    """``linear_scan``: tells its last state from zero, and its number of steps or, if coefficients vary, P."""
+    """``linear_scan``. The summary has the last state, if the piece starts from zero; its number of steps or, if
+    coefficients vary, P; and a bit per sequence, whether it was reset."""
 
     def __init__(self, name: str, *args: Any) -> None:
         super().__init__(name, *args)

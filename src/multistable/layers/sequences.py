@@ -59,7 +59,7 @@ class Steps:
     ) -> "Steps":
         """From an input ``[T, B, D]`` or ``[B, T, D]`` and the caller's ``reset`` and ``lengths``.
 
-        Without ``both_ways`` nobody reads ``reset_reverse``.
+        ``both_ways=False``: the caller will not read ``reset_reverse``, which saves an exchange if the sequence is cut.
         """
         if x.ndim != 3:
             raise ValueError(f"input must have 2 or 3 dimensions (unbatched or batched), got {x.ndim}")

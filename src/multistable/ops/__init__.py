@@ -206,30 +206,31 @@ def compile_kernels(
     alpha_surr: float = 1.0,
     device: torch.device | str = "cuda",
 ) -> int:
-    """Compile the GPU kernels that calls of any batch and length need, forward and backward, in as many threads as
-    there are cores, so that no later call waits for a compiler. Nothing is launched but small sums.
+    """Compile the GPU kernels of these layers, forward and backward, for every batch size and length, so that no later
+    call waits for the compiler. As many threads compile as there are cores; apart from a few small sums, nothing runs
+    on the GPU.
 
-    Triton keeps what it has compiled in a folder, so this is fast in later processes. Kernels depend on the dtype, on
-    the width and on how many columns there are for each multiprocessor: a BMRU of one width and dtype has two variants
-    of each kernel, an LRU three or four.
+    Triton caches compiled kernels in a folder, so this is fast in later processes. A kernel depends on the dtype, the
+    width and the number of columns per multiprocessor: a BMRU of one width and dtype has two variants of each kernel,
+    an LRU three or four.
 
     Args:
         layers: ``"bmru"``, ``"lru"``, ``"mingru"``, ``"latch"`` (:func:`latch_scan` and ``HysteresisMRU``).
         widths: ``hidden_size`` of the layers (even for an LRU), and of both parts of a ``Hybrid``; None for all widths,
             which compiles six to nine times as many.
         dtypes: of the states. Half precision is compiled for parameters in float32 (autocast) and in the same dtype.
-        h0: compile for calls that start from a state, too.
-        reset: for calls with resets, too.
-        last: for calls where the last state has a gradient, alone or with the others, too.
+        h0: also compile for calls that start from a state.
+        reset: also compile for calls with resets.
+        last: also compile for calls in which the last state has a gradient, with or without the other states.
         alpha_surr: that of the BMRU.
         device: a GPU.
 
     Returns:
-        How many variants were compiled, or found in Triton's folder; 0 if all were there in this process.
+        How many variants were compiled or loaded from Triton's folder; 0 if this process already had all of them.
 
-    Compiled later, when they are met: tensors that start at no multiple of 16 bytes or whose rows are further apart
-    than they are wide by no multiple of 16 bytes, strides beyond 2^31, sequences that are cut over ranks, scans over
-    maps. On GPUs of other makers than NVIDIA, nothing is compiled beforehand.
+    Some variants are still compiled at their first call: those for tensors that do not start at a multiple of 16 bytes,
+    for rows separated by a gap that is not a multiple of 16 bytes, for strides beyond 2^31, for sequences cut over
+    ranks, and for scans over maps. On GPUs of other makers than NVIDIA, nothing is compiled beforehand.
 
     >>> if torch.cuda.is_available():
     ...     variants = compile_kernels(["bmru", "lru"], widths=[256], dtypes=[torch.float32, torch.bfloat16])

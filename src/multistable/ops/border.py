@@ -31,15 +31,16 @@ class Border:
         return torch.arange(T, device=x.device) < self.lengths[:, None]
 
     def last(self, x: Tensor) -> Tensor:
-        """``x [B, T, ...]`` at the last valid step, ``[B, ...]``; a sum over no steps if T = 0, for its graph."""
+        """``x [B, T, ...]`` at the last valid step, ``[B, ...]``; zeros with a graph to ``x`` if T = 0."""
         if x.shape[1] == 0 or self.lengths is None:
             return x[:, -1:].sum(dim=1)
         return x[torch.arange(len(x), device=x.device), (self.lengths - 1).clamp(min=0)]
 
     def before(self, last: Tensor, start: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """What the steps before this piece end with, ``start`` if there is none, and whether there is one, ``[B]``.
+        """The entry of the last valid step before this piece, or ``start`` if there is none; and whether there is one,
+        ``[B]``.
 
-        ``last [B, ...]`` is what the valid steps of ``like [B, T, ...]`` end with.
+        ``last [B, ...]`` is the entry of this piece's own last valid step; ``like [B, T, ...]`` tells its length.
         """
         return self._nearest(last, start, like, self.reverse)
 

@@ -4,10 +4,11 @@ Called from Python, a step takes as long as its launches: some 8 us each, and by
 an LRU twenty. torch compiles a few lines of CUDA to an elementwise kernel of its own (``torch.cuda.jiterator``), whose
 launch takes no longer than that of an addition. A scan over one step took longer than all of them, by what prepares it.
 
-The lines below are the definitions once more: :func:`multistable.ops.reference.bmru_step`, bit for bit, and the steps
-of ``LRU`` and ``MinGRU``. ``T`` is float32 for numbers of 16 bits, too, and the result is rounded to them. In an LRU
-every number that lambda is made of is, as by torch's operations: lambda has the bits that a scan reads. Unrounded it
-would differ by up to 0.016, and after 1,000 steps the states by a tenth or more.
+The code below repeats the definitions: :func:`multistable.ops.reference.bmru_step`, bit for bit, and the steps of
+``LRU`` and ``MinGRU``. ``T`` is the type of the arithmetic, float32 for numbers of 16 bits; the result is rounded to 16
+bits at the end. In an LRU the intermediate results that lead to lambda are rounded too, as torch's operations round
+them, so that lambda has the same bits as in a scan. Unrounded it would differ by up to 0.016, and after 1,000 steps the
+states by a tenth or more.
 
 Each kernel writes its result twice, features and state. A copy would be another launch.
 """

@@ -38,12 +38,12 @@ class Calls:
 
     @property
     def rows(self) -> range:
-        """With which row a scan can begin, as far as their places differ: a reversed one begins with the last. Bytes,
-        and numbers of 16 bits that are read one by one, do not start at a multiple of 16 bytes in every row."""
+        """Rows to begin with, so that every alignment is met: a reversed scan begins with the last row. Rows of bytes,
+        and of 16-bit numbers that are read one by one, do not all start at a multiple of 16 bytes."""
         return range(1 if self.width % 16 == 0 else 3)
 
     def steps(self, B: int, T: int, dtype: torch.dtype | None = None, row: int = 0) -> Tensor:
-        """``[B, T, N]``, one row of memory, that of this number in a tensor."""
+        """``[B, T, N]`` on a single row of memory, number ``row`` of a tensor."""
         rows = torch.empty(row + 1, self.width, dtype=dtype or self.dtype, device=self.device)
         return rows[row].expand(B, T, self.width)
 
@@ -144,7 +144,7 @@ def compile_layers(
 
 
 def plan_variants(layer: str, calls: Calls) -> Plan:
-    """What a layer's calls of any batch and length compile, the gradients first, which take longest."""
+    """What a layer's calls compile, whatever their batch size and length; gradients first: they take longest."""
     call, modules = LAYERS[layer]
     shapes = _shapes(calls, calls.width // 2 if layer == "lru" else calls.width, modules)
     with planning() as plan:
