@@ -143,14 +143,14 @@ def at_last(xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:
         return _at_last_of_pieces(cut, xs, lengths)
     if lengths is None:
         return [x[:, -1] for x in xs]
-    index = (lengths.to(xs[0].device) - 1).clamp(min=0)
+    index = (lengths - 1).clamp(min=0)
     return [at_steps(x, index[:, None]).squeeze(1) for x in xs]
 
 
 def _at_last_of_pieces(cut: pieces.Pieces, xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:
     """:func:`at_last` of the whole sequence, in one exchange. Rank 0 answers for sequences without a valid step."""
     B, T = xs[0].shape[:2]
-    count = torch.full((B,), T, device=xs[0].device) if lengths is None else lengths.to(xs[0].device)
+    count = torch.full((B,), T, device=xs[0].device) if lengths is None else lengths
     if T == 0:
         here = [x.sum(dim=1) for x in xs]
     else:
