@@ -249,6 +249,8 @@ def test_weights_without_offsets_load_as_they_were(make_cell):
 def test_beta_bias_without_a_bias_raises(make_cell):
     with pytest.raises(ValueError, match=r"beta_bias must be 0 for units without a bias, got 4\.0"):
         make_cell(6, 8, bias=False, beta_bias=4.0)
+    with pytest.raises(TypeError, match="beta_bias must be a number, got 'a'"):
+        BMRU(2, 3, beta_bias="a")
     with pytest.raises(ValueError, match="beta_bias must be finite, got nan"):
         make_cell(6, 8, beta_bias=math.nan)
 

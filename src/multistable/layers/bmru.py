@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from multistable.layers.base import Recurrent, changed_arguments, init_linear
 from multistable.layers.sequences import Steps, check_input, check_state
 from multistable.ops import bmru_step, reference
-from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
+from multistable.ops.checks import check_alpha_surr, check_choice, check_numbers, check_sizes
 from multistable.ops.fused_layer import fused_backend, project_and_scan
 from multistable.ops.layer_scans import bmru_layer
 from multistable.ops.restart import bmru_layer_on_branch
@@ -52,6 +52,7 @@ def check_options(alpha_surr: float, beta_bias: float, bias: bool, thresholds: s
     check_alpha_surr(alpha_surr)
     check_choice("thresholds", thresholds, get_args(Thresholds))
     check_choice("start", start, get_args(Start))
+    check_numbers(beta_bias=beta_bias)
     if not math.isfinite(beta_bias):
         raise ValueError(f"beta_bias must be finite, got {beta_bias!r}")
     if beta_bias != 0 and not bias:

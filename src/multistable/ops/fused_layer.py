@@ -68,7 +68,7 @@ def project_and_scan(
     must not write; the rest as in :func:`multistable.ops.layer_scans.bmru_layer`.
     """
     h0 = None if h0 is None else h0.to(x.dtype)
-    inputs = x, weight, bias, alpha.to(x.dtype), h0
+    inputs = x, weight, bias, alpha if backend == "triton" else alpha.to(x.dtype), h0
     keep = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in inputs)
     return _Layer.apply_untransformed(*inputs, reset, valid, _Options(alpha_surr, reverse, time_major, backend, keep))
 
@@ -83,7 +83,7 @@ class _Options(NamedTuple):
 
 
 class _Layer(Function):
-    """:func:`project_and_scan`, tensors in one dtype."""
+    """:func:`project_and_scan`; tensors in one dtype, but for alpha on a GPU."""
 
     @staticmethod
     def forward(

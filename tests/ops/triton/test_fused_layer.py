@@ -23,12 +23,16 @@ def run(rnn, x, hx, options):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("given", ["nothing", "state", "reset", "lengths", "no_bias", "both_ways", "no_sequences"])
+@pytest.mark.parametrize(
+    "given", ["nothing", "state", "reset", "lengths", "no_bias", "both_ways", "no_sequences", "alpha"]
+)
 def test_matches_two_operators(monkeypatch, given, dtype):
     """The same bits forward; backward the products are the same, in another order for the matrix."""
     B, T, D, N = 0 if given == "no_sequences" else 3, 11, 5, 6
     options = {"bias": given != "no_bias", "bidirectional": given == "both_ways", "batch_first": given == "lengths"}
     rnn = BMRU(D, N, backend="triton", device=DEVICE, dtype=dtype, **options)
+    if given == "alpha":  # not rounded, nor its gradient
+        rnn.alpha_l0 = torch.nn.Parameter(torch.linspace(0.1, 1.3, N, device=DEVICE))
     x = torch.randn(*((B, T) if given == "lengths" else (T, B)), D, device=DEVICE, dtype=dtype)
     hx = torch.randn(1, B, N, device=DEVICE, dtype=dtype) if given == "state" else None
     calls = {"reset": torch.rand(T, B, device=DEVICE) < 0.2} if given == "reset" else {}
@@ -41,6 +45,7 @@ def test_matches_two_operators(monkeypatch, given, dtype):
     for actual, wanted in zip(states, expected, strict=True):
         assert_same_bits(actual, wanted)
     for actual, wanted in zip(grads, expected_grads, strict=True):
+        assert actual.dtype == wanted.dtype
         assert_close(actual, wanted)
 
 
