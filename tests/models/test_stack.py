@@ -95,9 +95,10 @@ def test_one_name_per_block_and_options_for_those_that_have_them():
 @pytest.mark.parametrize(
     ("args", "options", "error", "message"),
     [
-        (("gnu", 3, 8), {}, ValueError, "cells must be names out of bmru, lru"),
+        (("gnu", 3, 8), {}, ValueError, r"cell must be names out of bmru, lru.*, got 'gnu' \(did you mean 'gru'\?\)"),
+        (("BMRU", 3, 8), {}, ValueError, r"got 'BMRU' \(did you mean 'bmru'\?\)"),
         ((("lru", "bmru"), 3, 8), {}, ValueError, r"or 1 names \(num_layers\), got \('lru', 'bmru'\)"),
-        ((3, 3, 8), {}, ValueError, "cell must be the name of a layer, or 1 names"),
+        ((3, 3, 8), {}, ValueError, "cell, the first argument, must be the name of a layer .*, got 3"),
         (("lru", 3, 8), {"beta_bias": 1}, TypeError, "the option 'beta_bias', which lru does not have"),
         (("fsm:4", 3, 8), {"n_states": 3}, TypeError, "the option 'n_states', which the name 'fsm:4' decides"),
         (("lru", 3, 7), {}, ValueError, "hidden_size of an LRU must be even"),

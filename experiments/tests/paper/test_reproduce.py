@@ -220,6 +220,7 @@ def test_exit_codes_of_the_command(reproduce_smoke):
     wrong = call("figures")
     assert wrong.exit_code == 2
     assert "figure must be one of" in wrong.output
+    assert "rl must be the only figure, got copy-first rl" in call("copy-first", "rl").output
     assert "budget must be a positive number" in call("copy-first", "--budget", "0s").output
 
 

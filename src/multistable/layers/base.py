@@ -253,7 +253,9 @@ class Recurrent(nn.Module):
         count = len(starts)
         if hx is None:
             return [None if start is None else start.repeat(B, 1) for start in starts]
-        check_state("hx", hx, (count, B, self.state_size), x, axes=" (layers * directions, B, state_size)")
+        layout = "[B, T, D]" if self.batch_first else "[T, B, D]"
+        axes = f" (layers * directions, B, state_size; input is {layout})"
+        check_state("hx", hx, (count, B, self.state_size), x, axes)
         return list(hx.unbind(0))
 
     def start_state(self, layer: int, reverse: bool = False) -> Tensor | None:

@@ -10,6 +10,7 @@ completely, so a model's configuration needs nothing else.
 """
 
 import re
+from difflib import get_close_matches
 from typing import Any
 
 from multistable.dynamics.fields import FIELDS
@@ -44,8 +45,8 @@ LAYERS: dict[str, type[Recurrent]] = {
 """Every layer that needs only its sizes, by name."""
 
 
-def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
-    """The class for a name, and the constructor arguments that the name fixes.
+def find_layer(name: str, argument: str = "cells") -> tuple[type[Recurrent], dict[str, Any]]:
+    """The class for a name, and the constructor arguments that the name fixes. Errors call the name ``argument``.
 
     >>> kind, options = find_layer("clocked:brc:4")
     >>> kind.__name__, options["n_clock"]
@@ -63,7 +64,9 @@ def find_layer(name: str) -> tuple[type[Recurrent], dict[str, Any]]:
             return MRU, {"field": field, "max_branches": int(number or 2)}
         if match[1] == "clocked" and number is not None:
             return ClockedRNN, {"field": field, "n_clock": int(number)}
-    raise ValueError(f"cells must be {describe_names()}, got {name!r}")
+    similar = get_close_matches(str(name).lower(), LAYERS, n=1)
+    advice = f" (did you mean {similar[0]!r}?)" if similar else ""
+    raise ValueError(f"{argument} must be {describe_names()}, got {name!r}{advice}")
 
 
 def describe_names() -> str:

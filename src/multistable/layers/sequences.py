@@ -62,7 +62,7 @@ class Steps:
         ``both_ways=False``: the caller will not read ``reset_reverse``, which saves an exchange if the sequence is cut.
         """
         if x.ndim != 3:
-            raise ValueError(f"input must have 2 or 3 dimensions (unbatched or batched), got {x.ndim}")
+            raise ValueError(f"input must have 2 or 3 dimensions (unbatched or batched), got shape {list(x.shape)}")
         B, T = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
         valid = reset_reverse = None
         if lengths is not None:

@@ -165,13 +165,16 @@ def _build_norm(norm: Norm, H: int) -> BatchNorm | LayerNorm:
 def _check_cells(cell: object, num_layers: int) -> tuple[str, ...]:
     names = (cell,) * num_layers if isinstance(cell, str) else cell
     if not isinstance(names, tuple | list) or len(cast("list[Any]", names)) != num_layers:
-        raise ValueError(f"cell must be the name of a layer, or {num_layers} names (num_layers), got {cell!r}")
+        raise ValueError(
+            f"cell, the first argument, must be the name of a layer such as 'hybrid', or {num_layers} names "
+            f"(num_layers), got {cell!r}"
+        )
     return tuple(cast("list[str]", names))
 
 
 def _check_options(names: tuple[str, ...], options: dict[str, Any]) -> None:
     """Raise for an option that no cell has, or that the name of a cell decides."""
-    layers = {name: find_layer(name) for name in names}
+    layers = {name: find_layer(name, "cell") for name in names}
     known = set[str]().union(*(inspect.signature(kind).parameters for kind, _ in layers.values()))
     for option in options:
         if option not in known:

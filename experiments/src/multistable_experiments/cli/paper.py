@@ -108,6 +108,8 @@ def reproduce(
     from multistable_experiments.training.loop import Options
 
     with exit_on_error(resume_from=out):
+        if "rl" in (figures or []):
+            raise ValueError(f"rl must be the only figure, got {' '.join(figures or [])}")
         seconds = parse_duration(budget) if budget else None
         folder = results or default_folder("results")
         recipes = (recipe,) if recipe else ("paper", "best")
