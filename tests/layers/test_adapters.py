@@ -70,6 +70,11 @@ def test_anything_but_a_pair_is_named(hx):
         LikeLSTM(BMRU(3, 6))(torch.randn(5, 2, 3), hx)
 
 
+def test_an_lstm_of_torch_raises():
+    with pytest.raises(TypeError, match=r"rnn must be a layer of this library, got nn\.LSTM"):
+        LikeLSTM(nn.LSTM(3, 6))
+
+
 def test_a_pair_for_a_layer_itself_names_the_adapter():
     with pytest.raises(TypeError, match=r"hx must be one tensor, got tuple \(for code of nn.LSTM see LikeLSTM\)"):
         BMRU(3, 6)(torch.randn(5, 2, 3), (torch.zeros(1, 2, 6), torch.zeros(1, 2, 6)))

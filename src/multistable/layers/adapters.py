@@ -36,6 +36,8 @@ class LikeLSTM(nn.Module):
 
     def __init__(self, rnn: Recurrent) -> None:
         super().__init__()
+        if isinstance(rnn, nn.LSTM):
+            raise TypeError("rnn must be a layer of this library, got nn.LSTM, whose states are pairs already")
         self.rnn = rnn
 
     def forward(

@@ -76,7 +76,8 @@ class SequenceModel(nn.Module):
         x = x + GLU(out_proj(cell(norm(x), position)))     for each block
         y = pool(fc2(gelu(fc1(x))))
 
-    Built by :func:`~multistable.build_model` from ``config``.
+    Built by :func:`~multistable.build_model` from ``config``. There is no softmax at the end: for classes, give the
+    outputs to ``F.cross_entropy`` as they are.
 
     A sequence may be processed in chunks, down to single timesteps; the state goes in and comes out:
 
