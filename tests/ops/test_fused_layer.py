@@ -237,6 +237,18 @@ def test_full_size_matches_the_reference_bit_for_bit() -> None:
         assert_same_bits(actual, wanted)
 
 
+def test_autocast_in_the_backward_changes_nothing(any_size):
+    """The forward ran without it. A product of torch's is not rounded then, either."""
+    rnn, x = BMRU(4, 9), torch.randn(50, 2, 4, requires_grad=True)
+    grads = []
+    for context in (contextlib.nullcontext(), torch.autocast("cpu", dtype=torch.bfloat16)):
+        loss = rnn(x)[0].cos().sum()
+        with context:
+            grads.append(torch.autograd.grad(loss, [x, *rnn.parameters()]))
+    for actual, expected in zip(*grads, strict=True):
+        assert_same_bits(actual, expected)
+
+
 def test_no_second_derivative(any_size) -> None:
     rnn, x = BMRU(4, 9, dtype=torch.float64), torch.randn(50, 2, 4).double().requires_grad_()
     (grad,) = torch.autograd.grad(rnn(x)[0].sum(), x, create_graph=True)

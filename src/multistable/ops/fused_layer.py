@@ -100,13 +100,16 @@ class _Layer(Function):
         scan = _scan_at_once if options.backend == "triton" else _scan_in_chunks
         h, h_last, proj = scan(x, weight, bias, alpha, h0, reset, valid, options)
         ctx.save_for_backward(x, weight, alpha, h0, reset, valid, proj, h)
-        ctx.options = options
+        ctx.options, ctx.device = options, x.device.type
         ctx.set_materialize_grads(False)
         return h, h_last
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """A second derivative raises, because that of the scan does."""
+        if torch.is_autocast_enabled(ctx.device):  # the backward of torch's own product does not round either
+            with torch.autocast(ctx.device, enabled=False):
+                return _Layer.backward(ctx, *grads)
         x, weight, alpha, h0, reset, valid, proj, h = saved_tensors(ctx)
         saved = proj, alpha, h0, reset, h, *ctx.options[:4]
         grad_proj, grad_alpha, grad_h0 = call("bmru_layer_backward", *grads, *saved)
