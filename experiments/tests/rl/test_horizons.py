@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install './experiments[rl]'")
 
 from multistable_experiments.rl import horizons
-from multistable_experiments.rl.agent import CELLS, Agent
+from multistable_experiments.rl.agent import CELLS, HELD, Agent
 from multistable_experiments.rl.horizons import TMazeRun, best_rate, measure, plan, search, width_of
 from multistable_experiments.rl.rates import RATES, SEARCH_SEED
 from multistable_experiments.rl.results import load, store, stored, walks_of
@@ -16,8 +17,30 @@ SMALL = TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=2, lengths=(2,
 
 
 def test_agents_have_as_many_parameters():
-    sizes = {cell: sum(p.numel() for p in Agent(cell, 3, 4, width_of(cell, 32)).parameters()) for cell in CELLS}
+    cells = (*CELLS, *HELD)
+    sizes = {cell: sum(p.numel() for p in Agent(cell, 3, 4, width_of(cell, 32)).parameters()) for cell in cells}
     assert max(sizes.values()) < 1.05 * min(sizes.values()), sizes
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_start_made_to_hold(cell):
+    """The gate that keeps the state is nearly 1, and nothing else differs."""
+    torch.manual_seed(0)
+    usual = dict(Agent(cell, 3, 4, 8).named_parameters())
+    torch.manual_seed(0)
+    held = dict(Agent(f"{cell}-held", 3, 4, 8).named_parameters())
+    assert usual.keys() == held.keys()
+    for name, parameter in usual.items():
+        change = torch.zeros_like(parameter)
+        if name.endswith("bias_ih_l0"):
+            change[8:16] = 4  # update gates of a GRU, forget gates of an LSTM
+        assert torch.equal(held[name], parameter + change)
+
+
+def test_an_lru_made_to_hold():
+    values = Agent("lru-held", 3, 4, 8).memory.blocks[0].cell.eigenvalues()
+    moduli = torch.hypot(*values.detach().double().chunk(2))
+    assert ((moduli > 0.999 - 1e-6) & (moduli < 1)).all()
 
 
 def fake_search(cell, rights, folder):

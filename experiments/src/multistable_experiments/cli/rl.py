@@ -18,7 +18,11 @@ __all__ = ["reproduce_rl", "rl"]
 def rl(
     what: Annotated[Literal["t-maze", "popgym", "speed", "all"], typer.Argument(help="Which experiment.")],
     cells: Annotated[
-        list[str] | None, typer.Argument(help="Which memories.", show_default="bmru hybrid lru mingru gru lstm none")
+        list[str] | None,
+        typer.Argument(
+            help="Which memories.",
+            show_default="bmru hybrid lru mingru gru lstm none; in T-mazes also gru-held lstm-held lru-held",
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = 3,
     steps: Annotated[int, typer.Option(min=4, help="Steps of all environments in a run of popgym.")] = 2_000_000,
@@ -39,12 +43,12 @@ def rl(
     Exit code: 0 when all results exist, 3 when the budget is spent. Needs the extra "rl" of the experiments.
     """
     with exit_on_error():
-        from multistable_experiments.rl.agent import CELLS
+        from multistable_experiments.rl.agent import CELLS, HELD
         from multistable_experiments.training.processes import check_device
 
-        chosen = tuple(cells or CELLS)
-        if unknown := [cell for cell in chosen if cell not in CELLS]:
-            raise ValueError(f"cells must be out of {', '.join(CELLS)}, got {unknown[0]!r}")
+        chosen = tuple(cells or (*CELLS, *HELD))
+        if unknown := [cell for cell in chosen if cell not in (*CELLS, *HELD)]:
+            raise ValueError(f"cells must be out of {', '.join((*CELLS, *HELD))}, got {unknown[0]!r}")
         check_device(device)  # now, not after hours of training
         names = tuple(tasks.split(",")) if tasks else ()
         if what in ("popgym", "all"):
@@ -56,7 +60,7 @@ def rl(
         if what in ("t-maze", "all"):
             missing += compute_mazes(driver, chosen, seeds)
         if what in ("popgym", "all"):
-            missing += compute_popgym(driver, chosen, names, seeds, steps)
+            missing += compute_popgym(driver, [cell for cell in chosen if cell in CELLS], names, seeds, steps)
         if what in ("speed", "all"):
             show_speed(driver, device, threads, again=what == "speed")
     if missing:

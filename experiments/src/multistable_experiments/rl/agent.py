@@ -1,6 +1,7 @@
 """Agents: a memory, and what is read from it."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +10,13 @@ from multistable import Stack
 from multistable.layers.base import Recurrent
 from multistable_experiments.rl.loops import LOOPED
 
-__all__ = ["CELLS", "Agent", "Memoryless", "build_memory", "fit_width"]
+__all__ = ["CELLS", "HELD", "Agent", "Memoryless", "build_memory", "fit_width"]
 
 CELLS = ("bmru", "hybrid", "lru", "mingru", "gru", "lstm", "none")
 """The memories that are compared; ``none`` is an agent without."""
+HELD = ("gru-held", "lstm-held", "lru-held")
+"""In T-mazes also rivals whose start is made to hold, as that of bistable units is: 4 is added to the bias of the
+update or forget gate, and an LRU's moduli lie between 0.999 and 0.999999."""
 
 
 class Memoryless(nn.Module):
@@ -41,11 +45,23 @@ class Memoryless(nn.Module):
 def build_memory(cell: str, input_size: int, hidden_size: int, blocks: int = 1) -> Recurrent | Memoryless:
     if cell == "none":
         return Memoryless(input_size, hidden_size)
-    memory = Stack(cell, input_size, hidden_size, blocks, batch_first=True)
+    kind, _, held = cell.partition("-")
+    ring: dict[str, Any] = {"r_min": 0.999, "r_max": 0.999999} if held and kind == "lru" else {}
+    memory = Stack(kind, input_size, hidden_size, blocks, batch_first=True, **ring)
     for module in memory.modules():
+        if held and isinstance(module, nn.RNNBase):
+            start_to_hold(module)
         if type(module) in LOOPED:  # the same weights, run by another loop
             module.__class__ = LOOPED[type(module)]
     return memory
+
+
+@torch.no_grad()
+def start_to_hold(rnn: nn.RNNBase) -> None:
+    """Add 4 to the bias of the second gate: of a GRU's reset, update and new; of an LSTM's input, forget, cell and
+    output."""
+    bias = cast(Tensor, rnn.bias_ih_l0)
+    bias[rnn.hidden_size : 2 * rnn.hidden_size] += 4
 
 
 class Agent(nn.Module):
