@@ -48,9 +48,10 @@ def build_memory(cell: str, input_size: int, hidden_size: int, blocks: int = 1) 
     kind, _, held = cell.partition("-")
     ring: dict[str, Any] = {"r_min": 0.999, "r_max": 0.999999} if held and kind == "lru" else {}
     memory = Stack(kind, input_size, hidden_size, blocks, batch_first=True, **ring)
+    for rnn in memory.modules():
+        if held and isinstance(rnn, nn.RNNBase):
+            start_to_hold(rnn)
     for module in memory.modules():
-        if held and isinstance(module, nn.RNNBase):
-            start_to_hold(module)
         if type(module) in LOOPED:  # the same weights, run by another loop
             module.__class__ = LOOPED[type(module)]
     return memory
