@@ -26,10 +26,10 @@ def small(monkeypatch):
     """One run of each experiment, of a second."""
     run = horizons.TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
     monkeypatch.setattr(horizons, "search", lambda cell: [])
-    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder: [run] * 14 * seeds)
+    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder, rate: [run] * 14 * seeds)
     task = popgym.PopgymRun("RepeatFirst", "bmru", steps=2_048, width=8, envs=16, batches=1)
     monkeypatch.setattr(popgym, "search", lambda cell, steps: [])
-    monkeypatch.setattr(popgym, "plan", lambda cells, tasks, seeds, steps, folder: [task] * 98 * seeds)
+    monkeypatch.setattr(popgym, "plan", lambda cells, tasks, seeds, steps, folder, rate: [task] * 98 * seeds)
     monkeypatch.setattr(speed, "LENGTHS", (4,))
 
 
@@ -37,7 +37,7 @@ def test_runs_are_computed_once_and_what_is_missing_is_counted(tmp_path, folders
     run = horizons.TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
     other = horizons.TMazeRun("bmru", noise=False, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
     monkeypatch.setattr(horizons, "search", lambda cell: [])
-    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder: [run, other])
+    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder, rate: [run, other])
     late = call("rl", "t-maze", "bmru", "--seeds", 1, *folders, "--budget", "0s")
     assert late.exit_code == 3, late.output
     assert "2 runs are missing" in late.output
@@ -81,7 +81,15 @@ def test_speed_is_measured_with_the_threads_that_were_asked_for(folders, tmp_pat
     assert len(content["rows"]) == 2 * len(speed.MEMORIES)
 
 
-@pytest.mark.parametrize(("words", "message"), [("t-maze gpt", "cells must be"), ("popgym --tasks Go", "tasks must")])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("t-maze gpt", "cells must be"),
+        ("popgym --tasks Go", "tasks must"),
+        ("t-maze --rate -1", "rate must be a positive number, got -1.0"),
+        ("t-maze --rate nan", "rate must be a positive number, got nan"),
+    ],
+)
 def test_wrong_words(words, message, folders):
     result = call("rl", *words.split(), *folders)
     assert result.exit_code == 2

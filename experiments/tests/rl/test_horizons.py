@@ -61,6 +61,10 @@ def test_a_cell_is_tested_with_its_best_rate(tmp_path):
     assert [(run.cell, run.rate, run.seed) for run in runs[12:16]] == [("gru", 1e-3, 0), ("lru", 3e-4, 0)] * 2
     assert {run.seed for run in runs} == {0, 1, SEARCH_SEED}
     assert runs[12].name == "tmaze-gru-seed0"
+    given = plan(["gru", "none"], 1, tmp_path, rate=3e-3)
+    assert [(run.cell, run.noise, run.rate, run.seed) for run in given] == [
+        (cell, noise, 3e-3, 0) for noise in (False, True) for cell in ("gru", "none")
+    ]
 
 
 def test_results_are_stored(tmp_path):

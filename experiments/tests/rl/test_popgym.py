@@ -31,6 +31,8 @@ def test_the_best_rate_has_the_largest_mean_score(tmp_path):
     assert [run.cell for run in planned] == ["gru"] * 6 + ["lru"] * 6 + ["gru"] * 2
     assert [(run.seed, run.steps, run.rate) for run in planned[12:]] == [(0, 4_000, 3e-3), (1, 4_000, 3e-3)]
     assert len({run.name for run in planned}) == len(planned)
+    given = plan(["gru", "bmru"], ["Battleship"], 1, 4_000, tmp_path, rate=0.01)
+    assert [(run.cell, run.rate, run.seed) for run in given] == [("gru", 0.01, 0), ("bmru", 0.01, 0)]
 
 
 def test_unknown_tasks_are_refused(tmp_path):

@@ -27,6 +27,7 @@ def rl(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = 3,
     steps: Annotated[int, typer.Option(min=4, help="Steps of all environments in a run of popgym.")] = 2_000_000,
     tasks: Annotated[str, typer.Option(help="Tasks of popgym, with commas.", show_default="all 14")] = "",
+    rate: Annotated[float | None, typer.Option(help="Learning rate of all cells.", show_default="searched")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time, with one thread each.")] = 1,
     budget: Annotated[str, typer.Option(help="Stop after this time, such as 9m.", show_default="never")] = "",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to measure speed.")] = "cpu",
@@ -36,7 +37,8 @@ def rl(
 ) -> None:
     """Train agents with each memory and test how long it lasts (t-maze) or what it scores (popgym); time them (speed).
 
-    The learning rate of each memory is searched first. One JSON file per run.
+    The learning rate of each memory is searched first, or given with --rate:
+    the tables show such runs beside the others. One JSON file per run.
     Interrupt it at any time, or give it a budget: the same command resumes,
     within a run too, and computes the same numbers.
 
@@ -49,6 +51,8 @@ def rl(
         chosen = tuple(cells or (*CELLS, *HELD))
         if unknown := [cell for cell in chosen if cell not in (*CELLS, *HELD)]:
             raise ValueError(f"cells must be out of {', '.join((*CELLS, *HELD))}, got {unknown[0]!r}")
+        if rate is not None and not 0 < rate < float("inf"):
+            raise ValueError(f"rate must be a positive number, got {rate}")
         check_device(device)  # now, not after hours of training
         names = tuple(tasks.split(",")) if tasks else ()
         if what in ("popgym", "all"):
@@ -58,9 +62,9 @@ def rl(
         driver = driver_for(out or default_folder("results") / "rl", checkpoints, budget, processes)
         missing = 0
         if what in ("t-maze", "all"):
-            missing += compute_mazes(driver, chosen, seeds)
+            missing += compute_mazes(driver, chosen, seeds, rate)
         if what in ("popgym", "all"):
-            missing += compute_popgym(driver, [cell for cell in chosen if cell in CELLS], names, seeds, steps)
+            missing += compute_popgym(driver, [cell for cell in chosen if cell in CELLS], names, seeds, steps, rate)
         if what in ("speed", "all"):
             show_speed(driver, device, threads, again=what == "speed")
     if missing:
@@ -88,19 +92,23 @@ def driver_for(results: Path, checkpoints: Path, budget: str, processes: int) ->
     return Driver(results, checkpoints, describe(), processes, deadline)
 
 
-def compute_mazes(driver: "Driver", cells: Sequence[str], seeds: int) -> int:
+def compute_mazes(driver: "Driver", cells: Sequence[str], seeds: int, rate: float | None) -> int:
     from multistable_experiments.rl.horizons import measure, plan, search
 
-    total = sum(len(search(cell)) for cell in cells) + 2 * len(cells) * seeds
-    return total - show(driver.compute(lambda: plan(cells, seeds, driver.results), measure))
+    searched = 0 if rate else sum(len(search(cell)) for cell in cells)
+    total = searched + 2 * len(cells) * seeds
+    return total - show(driver.compute(lambda: plan(cells, seeds, driver.results, rate), measure))
 
 
-def compute_popgym(driver: "Driver", cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int) -> int:
+def compute_popgym(
+    driver: "Driver", cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int, rate: float | None
+) -> int:
     from multistable_experiments.rl.popgym import TASKS, measure, plan, search
 
     tasks = tasks or TASKS
-    total = sum(len(search(cell, steps)) for cell in cells) + len(cells) * len(tasks) * seeds
-    return total - show(driver.compute(lambda: plan(cells, tasks, seeds, steps, driver.results), measure))
+    searched = 0 if rate else sum(len(search(cell, steps)) for cell in cells)
+    total = searched + len(cells) * len(tasks) * seeds
+    return total - show(driver.compute(lambda: plan(cells, tasks, seeds, steps, driver.results, rate), measure))
 
 
 def show(results: Iterator[tuple[Any, dict[str, Any]]]) -> int:

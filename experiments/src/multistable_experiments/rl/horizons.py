@@ -64,17 +64,20 @@ def best_rate(cell: str, folder: Path) -> float | None:
     return maze_rates(found).get(cell, RATES[0]) if len(found) == len(results) else None
 
 
-def plan(cells: Sequence[str], seeds: int, folder: Path) -> list[TMazeRun]:
-    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed."""
-    rates = {cell: best_rate(cell, folder) for cell in cells}
+def plan(cells: Sequence[str], seeds: int, folder: Path, rate: float | None = None) -> list[TMazeRun]:
+    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed.
+
+    Given a rate, only the runs of all cells at that rate.
+    """
+    rates = {cell: rate or best_rate(cell, folder) for cell in cells}
     return [
-        *(run for cell in cells for run in search(cell)),
+        *(run for cell in cells if rate is None for run in search(cell)),
         *(
-            TMazeRun(cell, noise, seed, rate)
+            TMazeRun(cell, noise, seed, chosen)
             for seed in range(seeds)
             for noise in (False, True)
-            for cell, rate in rates.items()
-            if rate is not None
+            for cell, chosen in rates.items()
+            if chosen is not None
         ),
     ]
 

@@ -75,18 +75,23 @@ def check_tasks(tasks: Sequence[str]) -> None:
         raise ValueError(f"tasks must be out of {', '.join(TASKS)}, got {unknown[0]!r}")
 
 
-def plan(cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int, folder: Path) -> list[PopgymRun]:
-    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed."""
+def plan(
+    cells: Sequence[str], tasks: Sequence[str], seeds: int, steps: int, folder: Path, rate: float | None = None
+) -> list[PopgymRun]:
+    """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed.
+
+    Given a rate, only the runs of all cells at that rate.
+    """
     check_tasks(tasks)
-    rates = {cell: best_rate(cell, steps, folder) for cell in cells}
+    rates = {cell: rate or best_rate(cell, steps, folder) for cell in cells}
     return [
-        *(run for cell in cells for run in search(cell, steps)),
+        *(run for cell in cells if rate is None for run in search(cell, steps)),
         *(
-            PopgymRun(task, cell, seed, steps, rate=rate)
+            PopgymRun(task, cell, seed, steps, rate=chosen)
             for seed in range(seeds)
             for task in tasks
-            for cell, rate in rates.items()
-            if rate is not None
+            for cell, chosen in rates.items()
+            if chosen is not None
         ),
     ]
 
