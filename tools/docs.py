@@ -439,6 +439,7 @@ def first_line(path: Path) -> str:
 # Memory for agents
 
 AGENTS = ("bmru", "hybrid", "lru", "mingru", "gru", "lstm", "none")
+MADE_TO_HOLD = ("gru-held", "lstm-held", "lru-held")
 
 
 def agents(pattern: str) -> list[dict]:
@@ -458,7 +459,7 @@ def mazes(noise: bool) -> str:
     tested = [r for r in results if r["run"]["noise"] == noise and not is_search(r)]
     lengths = sorted({walk["length"] for r in tested for walk in r["walks"]})
     rows = []
-    for cell in AGENTS:
+    for cell in (*AGENTS, *(cell for cell in MADE_TO_HOLD if any(r["run"]["cell"] == cell for r in tested))):
         best = chosen.get(cell, RATES[0])
         others = {r["run"]["rate"] for r in tested if r["run"]["cell"] == cell} - {best}
         for rate in (best, *sorted(others)):
@@ -489,8 +490,8 @@ def rates() -> str:
     names = [f"{rate:g}{', noise' if noise else ''}" for noise, rate in columns]
     rows = [
         (cell, *(found.get((cell, *each), "") for each in columns), f"{chosen[cell]:g}" if cell in chosen else "")
-        for cell in AGENTS
-        if cell != "none"
+        for cell in (*AGENTS, *MADE_TO_HOLD)
+        if any(key[0] == cell for key in found)
     ]
     return markdown_table("; ".join(["cell", *names, "chosen"]), rows)
 
