@@ -18,12 +18,17 @@ def test_means_of_seeds_by_length(tmp_path):
     save(tmp_path, "gru", True, 1, [8, 4])
     save(tmp_path, "gru", True, 2, [6])  # it guessed, and did not walk on
     save(tmp_path, "gru", True, 0, [1, 1], rate=3e-3)  # not the rate of this cell
+    save(tmp_path, "gru-held", True, 0, [10, 7])
     save(tmp_path, "lru", False, 0, [5, 5])
     assert successes(load(tmp_path), noise=True) == {
         "bmru": {10: [1.0], 100: [1.0]},
         "gru": {10: [1.0, 0.8, 0.6], 100: [0.5, 0.4, 0.6]},
+        "gru-held": {10: [1.0], 100: [0.7]},
     }
-    words = texts(draw_t_maze(tmp_path))
+    figure = draw_t_maze(tmp_path)
+    lines = {line.get_linestyle(): line.get_ydata()[-1] for line in figure.axes[1].lines if len(line.get_ydata()) == 2}
+    assert lines["--"] == 0.7, "dashed: a start made to hold"
+    words = texts(figure)
     assert "BMRU" in words
     assert "GRU" in words
     assert "LSTM" not in words

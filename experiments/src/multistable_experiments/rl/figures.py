@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from multistable_experiments.page.pictures import COLOURS, label_ends
 from multistable_experiments.paper.figures.style import GREY, label, panels
+from multistable_experiments.rl.agent import HELD
 from multistable_experiments.rl.rates import RATES, is_search, maze_rates
 from multistable_experiments.rl.results import load, walks_of
 
@@ -25,8 +26,8 @@ MORE_COLOURS = {"LSTM": "#56b4e9", "none": GREY}
 def draw_t_maze(folder: Path) -> Figure:
     """Success in T-mazes by the length of the corridor; all agents were trained in corridors of 1 to 30 steps.
 
-    Means over the seeds; bars span the least to the greatest. Left: the corridor looks the same at every step. Right:
-    two of its three numbers are noise.
+    Means over the seeds; bars span the least to the greatest. Dashed: the same cell from a start made to hold. Left:
+    the corridor looks the same at every step. Right: two of its three numbers are noise.
     """
     results = load(folder)
     figure, axes = panels(1, 2, width=4.2, height=2.8, sharey=True)
@@ -44,14 +45,19 @@ def draw_panel(axis: Axes, found: dict[str, dict[int, list[float]]]) -> None:
     axis.axvspan(10, 30, color=GREY, alpha=0.15, linewidth=0)  # up to 30 in training
     ends = []
     for place, (cell, by_length) in enumerate(found.items()):
-        name, lengths = NAMES[cell], sorted(by_length)
+        kind, _, held = cell.partition("-")
+        name, lengths = NAMES[kind], sorted(by_length)
         colour = {**COLOURS, **MORE_COLOURS}[name]
         means = [statistics.fmean(by_length[T]) for T in lengths]
         spread = [[m - min(by_length[T]) for m, T in zip(means, lengths, strict=True)],
                   [max(by_length[T]) - m for m, T in zip(means, lengths, strict=True)]]  # fmt: skip
-        shifted = [T * 1.06 ** (place - 3) for T in lengths]  # so that bars do not cover each other
-        axis.errorbar(shifted, means, spread, color=colour, marker="o", markersize=3.5, linewidth=1.4, elinewidth=0.8)
-        ends.append((means[-1], name, colour))
+        shifted = [T * 1.045 ** (place - 4) for T in lengths]  # so that bars do not cover each other
+        style = {"linestyle": "--", "markerfacecolor": "white"} if held else {}
+        axis.errorbar(
+            shifted, means, spread, color=colour, marker="o", markersize=3.5, linewidth=1.4, elinewidth=0.8, **style
+        )
+        if not held:
+            ends.append((means[-1], name, colour))
     label_ends(axis, ends)
 
 
@@ -62,7 +68,7 @@ def successes(results: Sequence[dict[str, Any]], noise: bool) -> dict[str, dict[
     """
     found: dict[str, dict[int, list[float]]] = {}
     rates = maze_rates(results)
-    for cell in NAMES:
+    for cell in (*NAMES, *HELD):
         key = cell, noise, rates.get(cell, RATES[0])
         own = [r for r in results if not is_search(r) and tuple(r["run"][k] for k in ("cell", "noise", "rate")) == key]
         lengths = sorted({each.length for result in own for each in walks_of(result)})
