@@ -52,10 +52,10 @@ def draw_panel(axis: Axes, found: dict[str, dict[int, list[float]]]) -> None:
         spread = [[m - min(by_length[T]) for m, T in zip(means, lengths, strict=True)],
                   [max(by_length[T]) - m for m, T in zip(means, lengths, strict=True)]]  # fmt: skip
         shifted = [T * 1.045 ** (place - 4) for T in lengths]  # so that bars do not cover each other
-        style = {"linestyle": "--", "markerfacecolor": "white"} if held else {}
         axis.errorbar(
-            shifted, means, spread, color=colour, marker="o", markersize=3.5, linewidth=1.4, elinewidth=0.8, **style
-        )
+            shifted, means, spread, color=colour, linestyle="--" if held else "-", linewidth=1.4, elinewidth=0.8,
+            marker="o", markersize=3.5, markerfacecolor="white" if held else colour,
+        )  # fmt: skip
         if not held:
             ends.append((means[-1], name, colour))
     label_ends(axis, ends)
