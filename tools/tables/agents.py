@@ -1,0 +1,154 @@
+"""Agents: corridors, learning rates, POPGym, the speed of a learner."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+from tables.common import RESULTS, commits_of, markdown_table, number
+
+from multistable_experiments.rl.rates import RATES, is_search, maze_rates, most_right, popgym_rates
+
+AGENTS = ("bmru", "hybrid", "lru", "mingru", "gru", "lstm", "none")
+MADE_TO_HOLD = ("gru-held", "lstm-held", "lru-held")
+
+
+def agents(pattern: str) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob(pattern))]
+
+
+def t_maze() -> str:
+    """Right turns in percent by length, one number per seed, at the learning rate of each cell."""
+    return "\n\n".join(
+        f"{words}:\n\n{mazes(noise)}" for noise, words in ((False, "Without noise"), (True, "With noise"))
+    )
+
+
+def mazes(noise: bool) -> str:
+    results = agents("tmaze-*.json")
+    chosen = maze_rates(results)
+    tested = [r for r in results if r["run"]["noise"] == noise and not is_search(r)]
+    lengths = sorted({walk["length"] for r in tested for walk in r["walks"]})
+    rows = []
+    for cell in (*AGENTS, *(cell for cell in MADE_TO_HOLD if any(r["run"]["cell"] == cell for r in tested))):
+        best = chosen.get(cell, RATES[0])
+        others = {r["run"]["rate"] for r in tested if r["run"]["cell"] == cell} - {best}
+        for rate in (best, *sorted(others)):
+            own = [r for r in tested if (r["run"]["cell"], r["run"]["rate"]) == (cell, rate)]
+            found = [{walk["length"]: success(walk) for walk in r["walks"]} for r in own]
+            at = [[by_length.get(length, "-") for by_length in found] for length in lengths]
+            words = f"**{rate:g}**" if rate == best else f"{rate:g}"
+            rows.append((cell, words, ", ".join(str(r["run"]["seed"]) for r in own), *map(", ".join, at)))
+    return markdown_table("; ".join(["cell", "rate", "seeds", *(f"{length:,}" for length in lengths)]), rows)
+
+
+def success(walk: dict) -> str:
+    """Right turns in percent; 100 only if it is all of them.
+
+    >>> success({"right": 9_999, "wrong": 1, "strayed": 0}), success({"right": 3, "wrong": 0, "strayed": 0})
+    ('99.9', '100')
+    """
+    share = walk["right"] / (walk["right"] + walk["wrong"] + walk["strayed"])
+    return f"{100 * share:.0f}" if share == 1 or share < 0.99 else f"{int(1000 * share) / 10:.1f}"
+
+
+def rates() -> str:
+    """Right turns in the best five rollouts of training in a row, at each learning rate of the search."""
+    results = [r for r in agents("tmaze-*.json") if is_search(r)]
+    found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): f"{100 * most_right(r):.1f}" for r in results}
+    chosen = maze_rates(results)
+    columns = [(noise, rate) for noise in (False, True) for rate in sorted(RATES)]
+    names = [f"{rate:g}{', noise' if noise else ''}" for noise, rate in columns]
+    rows = [
+        (cell, *(found.get((cell, *each), "") for each in columns), f"{chosen[cell]:g}" if cell in chosen else "")
+        for cell in (*AGENTS, *MADE_TO_HOLD)
+        if any(key[0] == cell for key in found)
+    ]
+    return markdown_table("; ".join(["cell", *names, "chosen"]), rows)
+
+
+HELD = (
+    "RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "Battleship", "Concentration", "HigherLower",
+    "MineSweeper",
+)  # fmt: skip
+OTHERS = (
+    "MultiarmedBandit", "PositionOnlyCartPole", "VelocityOnlyCartPole", "NoisyPositionOnlyCartPole",
+    "PositionOnlyPendulum", "NoisyPositionOnlyPendulum",
+)  # fmt: skip
+
+
+def popgym_search() -> str:
+    """Scores at each learning rate of the search."""
+    results = [r for r in agents("popgym-*-500000-*.json") if is_search(r)]
+    found = {(r["run"]["cell"], r["run"]["task"], r["run"]["rate"]): f"{r['score']:.3f}" for r in results}
+    chosen = popgym_rates(results)
+    columns = [(task, rate) for task in ("RepeatPrevious", "PositionOnlyCartPole") for rate in sorted(RATES)]
+    rows = [
+        (cell, *(found.get((cell, *each), "") for each in columns), f"{chosen[cell]:g}" if cell in chosen else "")
+        for cell in AGENTS
+    ]
+    return markdown_table("; ".join(["cell", *(f"{task}, {rate:g}" for task, rate in columns), "chosen"]), rows)
+
+
+def popgym() -> str:
+    """Scores of POPGym by task and cell, means over the seeds that all cells have, and their means over tasks."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    chosen = popgym_rates(agents("popgym-*-500000-*.json"))
+    for r in agents("popgym-*-2000000-*.json"):
+        if r["run"]["rate"] != chosen[r["run"]["cell"]]:
+            continue
+        found.setdefault((r["run"]["task"], r["run"]["cell"]), {})[r["run"]["seed"]] = r["score"]
+    seeds = {
+        task: set.intersection(*(set(found.get((task, cell), ())) for cell in AGENTS)) for task in (*HELD, *OTHERS)
+    }
+    whole = [task for task in (*HELD, *OTHERS) if seeds[task]]
+    scores = {(task, cell): [found[task, cell][k] for k in sorted(seeds[task])] for task in whole for cell in AGENTS}
+    rows = [(task, *(spread(scores[task, cell]) for cell in AGENTS), str(len(seeds[task]))) for task in whole]
+    groups = {"mean, all {}": whole, "mean, {} that ask to hold something": [t for t in whole if t in HELD]}
+    groups["mean, {} other"] = [task for task in whole if task in OTHERS]
+    for name, tasks in groups.items():
+        if tasks:
+            means = [fmean(fmean(scores[task, cell]) for task in tasks) for cell in AGENTS]
+            rows.append((f"**{name.format(len(tasks))}**", *(f"**{mean:.3f}**" for mean in means), ""))
+    done, planned = sum(map(len, found.values())), 3 * len(seeds) * len(AGENTS)
+    return f"{done} of {planned} runs are computed.\n\n" + markdown_table("; ".join(["task", *AGENTS, "seeds"]), rows)
+
+
+def spread(values: list[float]) -> str:
+    """
+    >>> spread([0.5, 0.7]), spread([0.5]), spread([])
+    ('0.60 (0.50 to 0.70)', '0.50', '')
+    """
+    if len(values) < 2:
+        return "".join(f"{value:.2f}" for value in values)
+    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def learners() -> str:
+    """Updates per second of a learner, from the files of ``multistable rl speed``."""
+    kinds = {
+        "CPU, one thread": "speed-cpu.json",
+        "CPU, two threads": "speed-cpu-2-threads.json",
+        "H200": "speed-cuda.json",
+    }
+    paths = {name: RESULTS / "rl" / file for name, file in kinds.items()}
+    found = {name: path for name, path in paths.items() if path.exists()}
+    return "\n\n".join(f"{name}, {provenance(path)}:\n\n{learners_of(path)}" for name, path in found.items())
+
+
+def provenance(path: Path) -> str:
+    machine = json.loads(path.read_text())["machine"]
+    return f"commit {commits_of(machine)}, torch {machine['torch']}"
+
+
+def learners_of(path: Path) -> str:
+    content = json.loads(path.read_text())
+    rates: dict[str, dict[int, float]] = {}
+    for row in content["rows"]:
+        rates.setdefault(row["name"].removeprefix("learner, "), {})[row["shape"][1]] = 1e3 / row["ms"]
+        rates.setdefault(row["baseline"], {})[row["shape"][1]] = 1e3 / row["baseline_ms"]
+    lengths = sorted(rates["BMRU"])
+    rows = [
+        (name, *(f"{number(each[T])} ({each[T] / rates['nn.GRU'][T]:.1f})" for T in lengths))
+        for name, each in rates.items()
+    ]
+    return markdown_table("; ".join(["memory", *(f"{T:,} steps" for T in lengths)]), rows)
