@@ -1,5 +1,7 @@
 """Triton compiles the kernels of scans for an H200, without one: its interpreter accepts more than its compiler."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -8,8 +10,9 @@ pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
+from multistable.ops import triton as kernels
 from multistable.ops.maps import word_dtype
-from multistable.ops.triton import launch, maps, primitives, variants
+from multistable.ops.triton import latch, launch, maps, primitives, variants
 
 pytestmark = [
     pytest.mark.extra,
@@ -19,7 +22,19 @@ pytestmark = [
 
 
 class H200:
-    """What the compiler asks a driver for."""
+    """What the compiler, and a launch, ask a driver for. ``launched`` has the names of kernels."""
+
+    def __init__(self):
+        self.utils, self.launched = self, []
+
+    def get_device_properties(self, device):
+        return {"max_shared_mem": 227 * 1024}
+
+    def load_binary(self, name, kernel, shared, device):
+        return 1, 2, 3, 0, 1024  # module, function, registers, spills, threads
+
+    def launcher_cls(self, src, metadata):
+        return lambda *args: self.launched.append(metadata.name)
 
     def get_current_target(self):
         return GPUTarget("cuda", 90, 32)
@@ -37,8 +52,9 @@ def gpu(monkeypatch):
     monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
     monkeypatch.setattr(launch, "_shared_memory", lambda device: 227 * 1024 * 7 // 8)
     launch.launch_config.cache_clear()
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(driver, "_active", H200())
-    yield
+    yield driver.active
     launch.launch_config.cache_clear()
 
 
@@ -61,6 +77,18 @@ def test_kernels_of_machines_compile(K):
         maps.map_forward(words, states[:, 0], reset, states, K=K, reverse=False)
         maps.map_adjoint(words, each, reset, each, reverse=False)
     assert compile_each(plan) >= 3
+
+
+def test_kernels_of_a_scan_are_compiled_and_launched(gpu, monkeypatch):
+    """In chunks; once for both calls."""
+    names = ["_last_write_kernel", "_carry_kernel", "_forward_kernel"]
+    for name in names:
+        monkeypatch.setattr(getattr(latch, name), "compiled", {})
+    cand, beta, h = torch.empty(3, 2, 1000, 64).unbind()
+    for _ in range(2):
+        kernels.bmru_forward(cand, beta, torch.ones(64), None, None, h, reverse=False)
+        assert [len(getattr(latch, name).compiled) for name in names] == [1, 1, 1]
+    assert gpu.launched == 2 * names
 
 
 def compile_each(plan):

@@ -11,7 +11,7 @@ import triton.language as tl
 from triton.runtime.jit import mangle_type
 
 from multistable.ops.triton import primitives
-from multistable.ops.triton.primitives import AnySize, planning
+from multistable.ops.triton.primitives import AnySize, NotCompiledError, planning
 
 BYTES = torch.zeros(64, dtype=torch.uint8)
 TENSORS = {
@@ -57,13 +57,6 @@ class Compiler:
     def __init__(self):
         self.compilations, self.launched = 0, []
 
-    def __getitem__(self, grid):
-        def compile_and_launch(*args, **constants):
-            self.compilations += 1
-            return self.Kernel(self.launched)
-
-        return compile_and_launch
-
     def warmup(self, *args, grid, **constants):
         self.compilations += 1
         return self.Kernel(self.launched)
@@ -76,6 +69,18 @@ class Compiler:
 
         def __getitem__(self, grid):
             return lambda *args: self.launched.append((grid, args))
+
+
+def launch(kernel, grid, *args, **constants):
+    """What is missing is compiled first."""
+    try:
+        kernel[grid](*args, **constants)
+    except NotCompiledError:
+        with planning() as planned:
+            kernel[grid](*args, **constants)
+        for compile_variant in planned.values():
+            compile_variant()
+        kernel[grid](*args, **constants)
 
 
 def add(x, reset, T, BN: tl.constexpr, ROW: tl.constexpr):
@@ -93,13 +98,13 @@ def test_a_compiled_kernel_is_launched_again():
     """For other sizes, not for other constants or options; constants are passed in the kernel's own order."""
     kernel, x = AnySize(add), torch.zeros(4)
     kernel.jit = kernel.unaligned = compiler = Compiler()
-    kernel[(3,)](x, None, 5, ROW=1, BN=32, num_warps=1)
-    kernel[(7, 2)](x, None, 6, ROW=1, BN=32, num_warps=1)
+    launch(kernel, (3,), x, None, 5, ROW=1, BN=32, num_warps=1)
+    launch(kernel, (7, 2), x, None, 6, ROW=1, BN=32, num_warps=1)
     assert compiler.compilations == 1
-    assert compiler.launched == [((7, 2, 1), (x, None, 6, 32, 1))]
-    kernel[(3,)](x, None, 5, ROW=4, BN=32, num_warps=1)
-    kernel[(3,)](x, None, 5, ROW=1, BN=32, num_warps=2)
-    kernel[(3,)](None, None, 5, ROW=1, BN=32, num_warps=1)
+    assert compiler.launched == [((3, 1, 1), (x, None, 5, 32, 1)), ((7, 2, 1), (x, None, 6, 32, 1))]
+    launch(kernel, (3,), x, None, 5, ROW=4, BN=32, num_warps=1)
+    launch(kernel, (3,), x, None, 5, ROW=1, BN=32, num_warps=2)
+    launch(kernel, (3,), None, None, 5, ROW=1, BN=32, num_warps=1)
     assert compiler.compilations == 4
 
 
@@ -110,7 +115,7 @@ def test_alignment_matters_where_rows_are_aligned():
     kernel.jit, kernel.unaligned = Compiler(), Compiler()
     for x, reset in ((BYTES, BYTES), (BYTES, BYTES[1:]), (BYTES[1:], BYTES)):
         for ROW in (1, 4):
-            kernel[(3,)](x, reset, 5, ROW=ROW, BN=32, num_warps=1)
+            launch(kernel, (3,), x, reset, 5, ROW=ROW, BN=32, num_warps=1)
     assert (kernel.jit.compilations, kernel.unaligned.compilations) == (2, 1)
 
 
@@ -120,17 +125,19 @@ def test_alignment_matters_where_rows_are_aligned():
 def test_what_was_planned_is_compiled_for_later_launches(x, ROW):
     kernel = AnySize(add)
     kernel.jit = kernel.unaligned = compiler = Compiler()
-    launch, constants = kernel[(3,)], {"ROW": ROW, "BN": 32, "num_warps": 1}
+    own, constants = kernel[(3,)], {"ROW": ROW, "BN": 32, "num_warps": 1}
+    with pytest.raises(NotCompiledError):
+        own(x, None, 5, **constants)
     with planning() as planned:
-        launch(x, None, 5, **constants)
-        launch(x, None, 6, **constants)
+        own(x, None, 5, **constants)
+        own(x, None, 6, **constants)
     assert (len(planned), compiler.compilations, compiler.launched) == (1, 0, [])
     for compile_variant in planned.values():
         compile_variant()
     assert (compiler.compilations, compiler.launched) == (1, [])
-    launch(x, None, 7, **constants)
+    own(x, None, 7, **constants)
     assert (compiler.compilations, compiler.launched) == (1, [((3, 1, 1), (x, None, 7, 32, ROW))])
     with planning() as planned:
-        launch(x, None, 8, **constants)
+        own(x, None, 8, **constants)
     assert not planned
     assert len(compiler.launched) == 1

@@ -1,5 +1,6 @@
 """What is compiled beforehand is what calls need. Without a GPU: on 132 multiprocessors that nothing is launched on."""
 
+import threading
 from functools import cache
 from itertools import product
 
@@ -8,9 +9,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from multistable.ops import BackendError, compile_kernels, dispatch, threads
+from multistable.ops import BackendError, compile_kernels, dispatch, threads, triton
 from multistable.ops.operators import compute
-from multistable.ops.triton import launch, primitives, variants
+from multistable.ops.triton import latch, launch, primitives, variants
 from multistable.ops.triton.primitives import AnySize, planning
 
 CPU = torch.device("cpu")
@@ -128,6 +129,44 @@ def test_compile_kernels(monkeypatch):
     assert not needed("lru", 3, 2000, 64, torch.float32)
     assert needed("lru", 3, 2000, 66, torch.float32)
     assert compile_kernels(["bmru"], [], **options) == 0
+
+
+def test_kernels_of_a_call_are_compiled_at_once(monkeypatch):
+    """A scan in chunks has three. Before any is launched, and never again."""
+    both, launched = threading.Barrier(2, timeout=30), []
+
+    class Kernel:
+        run = None
+
+        def __init__(self, name):
+            self.name = name
+
+        def __getitem__(self, grid):
+            return lambda *args: launched.append(self.name)
+
+    class Slow:
+        def __init__(self, name):
+            self.name = name
+
+        def warmup(self, *args, grid, **constants):
+            assert not launched
+            if self.name != "_carry_kernel":
+                both.wait()  # fails unless two are compiled at the same time
+            return Kernel(self.name)
+
+    names = ["_last_write_kernel", "_carry_kernel", "_forward_kernel"]
+    for name in names:
+        kernel = getattr(latch, name)
+        for attribute, value in (("jit", Slow(name)), ("unaligned", Slow(name)), ("compiled", {})):
+            monkeypatch.setattr(kernel, attribute, value)
+    monkeypatch.setattr(variants, "driver", type("Driver", (), {"active": torch.cuda}))
+    monkeypatch.setattr(torch.cuda, "get_current_device", lambda: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", threads.suppress)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 3)
+    cand, beta, h = torch.empty(3, 1, 2000, 64).unbind()
+    for _ in range(2):
+        triton.bmru_forward(cand, beta, torch.ones(64), None, None, h, reverse=False)
+    assert launched == 2 * names
 
 
 def test_compile_kernels_checks_its_arguments(monkeypatch):

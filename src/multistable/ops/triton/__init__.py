@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops.triton import latch, latch_grad, linear, linear_grad, maps
+from multistable.ops.triton.primitives import NotCompiledError, planning
 
 __all__ = [
     "bmru_backward",
@@ -22,26 +23,37 @@ __all__ = [
 ]
 
 
-def _on_device_of_tensors(scan: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the tensors' GPU current: Triton launches on the current one."""
+def _launcher(scan: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the tensors' GPU current, on which Triton launches, and compile the kernels that are missing."""
 
     @wraps(scan)
     def launch(*args: Any, **options: Any) -> Any:
         device = next(x for x in args if isinstance(x, Tensor)).device
         if device.type != "cuda" or device.index == torch.cuda.current_device():
-            return scan(*args, **options)
+            return compile_and_launch(device, *args, **options)
         with torch.cuda.device(device):
-            return scan(*args, **options)
+            return compile_and_launch(device, *args, **options)
+
+    def compile_and_launch(device: torch.device, *args: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return scan(*args, **options)
+            except NotCompiledError:  # the first of up to three kernels, which take half as long at once
+                from multistable.ops.triton.variants import compile_variants
+
+                with planning() as plan:
+                    scan(*args, **options)
+                compile_variants(plan, device)
 
     return launch
 
 
-bmru_forward = _on_device_of_tensors(latch.bmru_forward)
-bmru_backward = _on_device_of_tensors(latch_grad.bmru_backward)
-latch_forward = _on_device_of_tensors(latch.latch_forward)
-latch_backward = _on_device_of_tensors(latch_grad.latch_backward)
-linear_forward = _on_device_of_tensors(linear.linear_forward)
-linear_backward = _on_device_of_tensors(linear_grad.linear_backward)
-map_pack = _on_device_of_tensors(maps.map_pack)
-map_forward = _on_device_of_tensors(maps.map_forward)
-map_adjoint = _on_device_of_tensors(maps.map_adjoint)
+bmru_forward = _launcher(latch.bmru_forward)
+bmru_backward = _launcher(latch_grad.bmru_backward)
+latch_forward = _launcher(latch.latch_forward)
+latch_backward = _launcher(latch_grad.latch_backward)
+linear_forward = _launcher(linear.linear_forward)
+linear_backward = _launcher(linear_grad.linear_backward)
+map_pack = _launcher(maps.map_pack)
+map_forward = _launcher(maps.map_forward)
+map_adjoint = _launcher(maps.map_adjoint)

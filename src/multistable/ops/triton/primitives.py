@@ -40,6 +40,10 @@ def planning() -> Generator[dict[Any, Callable[[], None]]]:
         _thread.planned = None
 
 
+class NotCompiledError(Exception):
+    """A kernel of this call is still to be compiled; with the others, see :mod:`multistable.ops.triton`."""
+
+
 class AnySize:
     """A kernel that is compiled once for all sizes and strides (the arguments T, N, K, C, L, blocks, ``*_b``, ``*_t``)
     and for a first state that is there or not (``entered``).
@@ -79,8 +83,7 @@ class AnySize:
             return
         found = self.compiled.get(key)
         if found is None:
-            self.compiled[key] = self.variant(constants)[grid](*args, **constants), self.values(args, constants)
-            return
+            raise NotCompiledError
         kernel, values = found
         kernel[(*grid, 1, 1)[:3]](*args, *values)
 
