@@ -1,15 +1,11 @@
 """Triton compiles the kernels of scans for an H200, without one: its interpreter accepts more than its compiler."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-
+from h200 import pretend
 from multistable.ops import triton as kernels
 from multistable.ops.maps import word_dtype
 from multistable.ops.triton import latch, launch, maps, primitives, variants
@@ -21,40 +17,9 @@ pytestmark = [
 ]
 
 
-class H200:
-    """What the compiler, and a launch, ask a driver for. ``launched`` has the names of kernels."""
-
-    def __init__(self):
-        self.utils, self.launched = self, []
-
-    def get_device_properties(self, device):
-        return {"max_shared_mem": 227 * 1024}
-
-    def load_binary(self, name, kernel, shared, device):
-        return 1, 2, 3, 0, 1024  # module, function, registers, spills, threads
-
-    def launcher_cls(self, src, metadata):
-        return lambda *args: self.launched.append(metadata.name)
-
-    def get_current_target(self):
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device=0):
-        return 0
-
-
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
-    monkeypatch.setattr(launch, "_shared_memory", lambda device: 227 * 1024 * 7 // 8)
-    launch.launch_config.cache_clear()
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    monkeypatch.setattr(driver, "_active", H200())
-    yield driver.active
+    yield pretend(monkeypatch)
     launch.launch_config.cache_clear()
 
 

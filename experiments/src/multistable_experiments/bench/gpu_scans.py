@@ -12,7 +12,18 @@ from multistable_experiments.bench.gpu_clock import share_row
 from multistable_experiments.bench.report import Row
 from multistable_experiments.bench.shapes import SMALL, percentile, random_shapes
 
-__all__ = ["LONG", "SHAPES", "bmru_passes", "fixed_rows", "map_rows", "random_rows", "silent_rows", "small_rows"]
+__all__ = [
+    "LONG",
+    "SHAPES",
+    "bmru_passes",
+    "fixed_rows",
+    "lru_passes",
+    "map_pass",
+    "map_rows",
+    "random_rows",
+    "silent_rows",
+    "small_rows",
+]
 
 SHAPES = ((64, 2048, 256), (256, 784, 256), (16, 16384, 1024))
 LONG = (1, 1 << 20, 256)
@@ -86,13 +97,7 @@ def silent_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
 def linear_rows(shape: tuple[int, int, int], dtype: torch.dtype) -> Iterator[Row]:
     """The LRU's recurrence: constant complex coefficients, N complex units as 2N real numbers."""
     B, T, N = shape
-    ops = torch.ops.multistable
-    a = torch.polar(0.99 * torch.rand(N, device="cuda").sqrt(), 6.28 * torch.rand(N, device="cuda"))
-    a = torch.cat([a.real, a.imag])
-    b, grad = (torch.randn(B, T, 2 * N, device="cuda", dtype=dtype) for _ in range(2))
-    forward = partial(ops.linear_scan, a, b, None, None, True, False, "triton")
-    h = forward()[0]
-    backward = partial(ops.linear_scan_backward, grad, None, a, None, None, h, True, False, "triton")
+    forward, backward = lru_passes(torch.randn(B, T, 2 * N, device="cuda", dtype=dtype))
     size = B * T * 2 * N * dtype.itemsize
     yield share_row("LRU forward", shape, forward, 2 * size, dtype)
     yield share_row("LRU backward", shape, backward, 3 * size, dtype)
@@ -108,10 +113,26 @@ def bmru_passes(proj: Tensor, N: int) -> tuple[Callable[[], object], Callable[[]
     return forward, backward
 
 
+def lru_passes(b: Tensor) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Forward and backward of the layer's operator, on inputs ``b [B, T, 2N]``."""
+    ops, N = torch.ops.multistable, b.shape[2] // 2
+    a = torch.polar(0.99 * torch.rand(N, device="cuda").sqrt(), 6.28 * torch.rand(N, device="cuda"))
+    a = torch.cat([a.real, a.imag])
+    forward = partial(ops.linear_scan, a, b, None, None, True, False, "triton")
+    h = forward()[0]
+    backward = partial(ops.linear_scan_backward, torch.randn_like(b), None, a, None, None, h, True, False, "triton")
+    return forward, backward
+
+
 def map_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
     """Machines of 2, 4 and 8 states, from packed maps: the words in, the states out, one byte each."""
     for K, goal in ((2, 0.68), (4, 0.70), (8, 0.70)):
-        words = pack(torch.randint(K, (*shape, K), device="cuda", dtype=torch.uint8))
-        forward = partial(torch.ops.multistable.map_scan, words, None, None, K, False, "triton")
+        words, forward = map_pass(shape, K)
         size = words.nbytes + words.numel()
         yield replace(share_row(f"map scan, {K} states", shape, forward, size, words.dtype), goal=goal)
+
+
+def map_pass(shape: tuple[int, int, int], K: int) -> tuple[Tensor, Callable[[], object]]:
+    """Packed random maps of K states, and the scan over them."""
+    words = pack(torch.randint(K, (*shape, K), device="cuda", dtype=torch.uint8))
+    return words, partial(torch.ops.multistable.map_scan, words, None, None, K, False, "triton")
