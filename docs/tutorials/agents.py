@@ -110,7 +110,7 @@ for update in range(120):
 # %% [markdown]
 # ## A corridor a hundred times as long
 #
-# The agent was trained with at most 20 steps. A state that is held for 20 steps is also held for 2,000:
+# The agent was trained with at most 20 steps. Is the clue held for 2,000, too?
 
 
 # %%

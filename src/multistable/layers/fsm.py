@@ -60,7 +60,7 @@ class FSM(Recurrent):
             softmax. ``"margin"``: each comparison of the largest score with another has the BMRU's surrogate
             derivative. ``"gumbel"``: the softmax, and in training the scores have Gumbel noise, forward and backward,
             so that transitions are drawn with the softmax's probabilities. The word problem of S3 was learnt with 5 of
-            5, 5 of 5 and 0 of 4 seeds (docs/machines.md). Default: ``"softmax"``
+            5, 5 of 5 and 4 of 5 seeds (docs/machines.md). Default: ``"softmax"``
         alpha_surr: sharpness of the surrogate ``"margin"``. Default: 1.0
 
     Inputs and outputs are those of :class:`~multistable.BMRU`, but the carried state has more entries than features:
