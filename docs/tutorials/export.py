@@ -33,8 +33,8 @@ file = program.model_proto.SerializeToString()  # or program.save("rnn.onnx")
 print(f"{len(file):,} bytes")
 
 # %% [markdown]
-# Run it with another batch size and length. The outputs are equal, because a BMRU selects its state instead
-# of computing it:
+# Run it with another batch size and length. Where both round the gates alike, as here, the outputs are equal to
+# the last bit, because a BMRU selects its state instead of computing it:
 
 # %%
 session = onnxruntime.InferenceSession(file)
