@@ -30,8 +30,9 @@ WHOLE, CUT = 0.0, 8.0
 """The fewest warps per multiprocessor below which sequences are cut."""
 MODULES = {
     "bmru-forward": latch, "bmru-backward": latch_grad, "lru-forward": linear, "lru-backward": linear_grad,
-    "map-2": maps, "map-4": maps, "map-8": maps,
+    "map-2": maps, "map-4": maps, "map-8": maps, "map-2-single": maps, "map-4-single": maps,
 }  # fmt: skip
+"""A *single* map per thread, not four in a word."""
 SAME = 1e-2
 """The largest difference between two gradients, relative to the largest number: they are summed in another order."""
 
@@ -57,7 +58,9 @@ def call_of(kernel: str, shape: tuple[int, int, int], dtype: torch.dtype) -> tup
     B, T, N = shape
     name, _, which = kernel.partition("-")
     if name == "map":
-        words, forward = map_pass(shape, int(which))
+        if which.endswith("-single"):
+            maps._can_pack = lambda *tensors: False
+        words, forward = map_pass(shape, int(which.removesuffix("-single")))
         return forward, words.nbytes + words.numel()
     x = torch.randn(B, T, 2 * N, device="cuda", dtype=dtype)
     both, tensors = (bmru_passes(x, N), (3, 5)) if name == "bmru" else (lru_passes(x), (4, 6))

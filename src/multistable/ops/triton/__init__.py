@@ -35,15 +35,15 @@ def _launcher(scan: Callable[..., Any]) -> Callable[..., Any]:
             return compile_and_launch(device, *args, **options)
 
     def compile_and_launch(device: torch.device, *args: Any, **options: Any) -> Any:
-        while True:
-            try:
-                return scan(*args, **options)
-            except NotCompiledError:  # the first of up to three kernels: at once 2.1 s instead of 2.6 (BMRU)
-                from multistable.ops.triton.variants import compile_variants
+        try:
+            return scan(*args, **options)
+        except NotCompiledError:  # the first of up to three kernels: at once 2.1 s instead of 2.6 (BMRU)
+            from multistable.ops.triton.variants import compile_variants
 
-                with planning() as plan:
-                    scan(*args, **options)
-                compile_variants(plan, device)
+            with planning() as plan:
+                scan(*args, **options)
+            compile_variants(plan, device)
+        return scan(*args, **options)
 
     return launch
 

@@ -1,8 +1,8 @@
 """Device functions on words of maps on a GPU (Triton): look a state up, compose maps, join stretches of time.
 
 Maps of up to 4 states are bytes, and four neighbouring ones are read as one word. Their states are four bytes of a word
-too, and a look-up selects halves of all four maps by one bit of the states after the other. Maps of up to 8 or 16
-states are words of 32 or 64 bits, and a look-up is a shift.
+too, and a look-up selects halves of all four maps by one bit of the states after the other. In a single map, a byte or
+a word of 32 or 64 bits (up to 8 or 16 states), a look-up is a shift.
 
 ``BITS`` are those of a state, and ``ONES`` has the lowest bit of each map of a word.
 """
@@ -14,7 +14,7 @@ import triton.language as tl
 @triton.jit
 def _look_up(word, state, BITS: tl.constexpr, ONES: tl.constexpr):
     """``map[state]`` for each map of a word."""
-    if BITS <= 2:
+    if ONES != 1:
         for i in tl.static_range(BITS):
             upper = ((state >> (BITS - 1 - i)) & ONES) * 255
             word = word ^ ((word ^ (word >> (BITS << (BITS - 1 - i)))) & upper)  # half of what is left of the map
