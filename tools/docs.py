@@ -30,6 +30,7 @@ DOCUMENTS = {
         "rates": agents.rates,
         "learners": agents.learners,
         "popgym": agents.popgym,
+        "popgym-means": agents.popgym_means,
         "popgym-search": agents.popgym_search,
     },
     "docs/results.md": {

@@ -113,14 +113,35 @@ def popgym() -> str:
     return f"{done} of {planned} runs are computed.\n\n" + markdown_table("; ".join(["task", *AGENTS, "seeds"]), rows)
 
 
-def spread(values: list[float]) -> str:
+def popgym_means() -> str:
+    """Means over tasks, from the worst to the best seed, of every cell and rate that has run in all of them."""
+    found: dict[tuple[str, float], dict[tuple[str, int], float]] = {}
+    for r in agents("popgym-*-2000000-*.json"):
+        run = r["run"]
+        found.setdefault((run["cell"], run["rate"]), {})[run["task"], run["seed"]] = r["score"]
+    chosen = popgym_rates(agents("popgym-*-500000-*.json"))
+    groups = ((*HELD, *OTHERS), HELD, OTHERS)
+    rows = []
+    for cell, rate in sorted(found, key=lambda key: (AGENTS.index(key[0]), key[1] != chosen[key[0]])):
+        scores = found[cell, rate]
+        seeds = sorted({seed for _, seed in scores})
+        if any((task, seed) not in scores for task in groups[0] for seed in seeds):
+            continue
+        means = [[fmean(scores[task, seed] for task in tasks) for seed in seeds] for tasks in groups]
+        words = f"**{rate:g}**" if rate == chosen[cell] else f"{rate:g}"
+        rows.append((cell, words, len(seeds), *(spread(each, 3) for each in means)))
+    names = ("all 14", "8 that ask to hold something", "6 other")
+    return markdown_table("; ".join(["cell", "rate", "seeds", *names]), rows)
+
+
+def spread(values: list[float], digits: int = 2) -> str:
     """
     >>> spread([0.5, 0.7]), spread([0.5]), spread([])
     ('0.60 (0.50 to 0.70)', '0.50', '')
     """
     if len(values) < 2:
-        return "".join(f"{value:.2f}" for value in values)
-    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+        return "".join(f"{value:.{digits}f}" for value in values)
+    return f"{fmean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def learners() -> str:

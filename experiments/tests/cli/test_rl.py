@@ -25,8 +25,8 @@ def folders(tmp_path):
 def small(monkeypatch):
     """One run of each experiment, of a second."""
     run = horizons.TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
-    monkeypatch.setattr(horizons, "search", lambda cell: [])
-    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder, rate: [run] * 14 * seeds)
+    monkeypatch.setattr(horizons, "search", lambda cell, kind: [])
+    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder, rate, kind: [run] * 14 * seeds)
     task = popgym.PopgymRun("RepeatFirst", "bmru", steps=2_048, width=8, envs=16, batches=1)
     monkeypatch.setattr(popgym, "search", lambda cell, steps: [])
     monkeypatch.setattr(popgym, "plan", lambda cells, tasks, seeds, steps, folder, rate: [task] * 98 * seeds)
@@ -36,8 +36,8 @@ def small(monkeypatch):
 def test_runs_are_computed_once_and_what_is_missing_is_counted(tmp_path, folders, monkeypatch):
     run = horizons.TMazeRun("bmru", noise=True, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
     other = horizons.TMazeRun("bmru", noise=False, longest=2, width=8, rollouts=1, lengths=(2, 4), episodes=4)
-    monkeypatch.setattr(horizons, "search", lambda cell: [])
-    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder, rate: [run, other])
+    monkeypatch.setattr(horizons, "search", lambda cell, kind: [])
+    monkeypatch.setattr(horizons, "plan", lambda cells, seeds, folder, rate, kind: [run, other])
     late = call("rl", "t-maze", "bmru", "--seeds", 1, *folders, "--budget", "0s")
     assert late.exit_code == 3, late.output
     assert "2 runs are missing" in late.output

@@ -1,6 +1,6 @@
 """The study of memories in T-mazes: equal sizes, files, resumption."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -9,7 +9,16 @@ pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install
 
 from multistable_experiments.rl import horizons
 from multistable_experiments.rl.agent import CELLS, HELD, Agent
-from multistable_experiments.rl.horizons import TMazeRun, best_rate, measure, plan, search, width_of
+from multistable_experiments.rl.horizons import (
+    ApartRun,
+    TMazeRun,
+    best_rate,
+    measure,
+    plan,
+    search,
+    train,
+    width_of,
+)
 from multistable_experiments.rl.rates import RATES, SEARCH_SEED
 from multistable_experiments.rl.results import load, store, stored, walks_of
 
@@ -65,6 +74,21 @@ def test_a_cell_is_tested_with_its_best_rate(tmp_path):
     assert [(run.cell, run.noise, run.rate, run.seed) for run in given] == [
         (cell, noise, 3e-3, 0) for noise in (False, True) for cell in ("gru", "none")
     ]
+
+
+def test_runs_with_a_critic_apart(tmp_path):
+    """Files and a search of their own, and another training."""
+    runs = plan(["none"], 1, tmp_path, kind=ApartRun)
+    assert [run.name for run in runs] == ["apart-tmaze-none-seed0", "apart-tmaze-none-noise-seed0"]
+    fake_search("gru", {1e-3: 0.9, 3e-4: 0.99, 3e-3: 0.9}, tmp_path)
+    assert plan(["gru"], 1, tmp_path, kind=ApartRun) == search("gru", ApartRun) != search("gru")
+    apart = ApartRun(**asdict(SMALL))
+    shared, other = train(SMALL)[0].state_dict(), train(apart)[0].state_dict()
+    assert any(not torch.equal(shared[name], other[name]) for name in shared)
+    store(apart, measure(apart), tmp_path, {})
+    assert stored(apart, tmp_path)["run"]["critic"] == "apart"
+    assert stored(SMALL, tmp_path) is None
+    assert all("critic" not in result["run"] for result in load(tmp_path))
 
 
 def test_results_are_stored(tmp_path):

@@ -51,6 +51,18 @@ def test_gradient_reaches_the_first_step_of_a_rollout():
     assert (x.grad[1, 10] != 0).all()
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_critic_apart_does_not_train_the_memory(apart):
+    torch.manual_seed(0)
+    agent, x, reset = Agent("lru", 3, 4, 8, apart=apart), torch.randn(2, 5, 3), torch.zeros(2, 5, dtype=torch.bool)
+    outputs, value, _ = agent(x, agent.memory.initial_state((2,), x[:, 0]), reset)
+    value.sum().backward(retain_graph=True)
+    assert all((parameter.grad is None) == apart for parameter in agent.memory.parameters())
+    assert agent.critic.weight.grad.abs().sum() > 0
+    outputs.sum().backward()
+    assert all(parameter.grad is not None for parameter in agent.memory.parameters())
+
+
 def test_advantages_are_sums_of_later_surprises():
     """Against the definition, with an end in the middle."""
     torch.manual_seed(0)

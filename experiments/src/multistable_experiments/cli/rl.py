@@ -28,6 +28,10 @@ def rl(
     steps: Annotated[int, typer.Option(min=4, help="Steps of all environments in a run of popgym.")] = 2_000_000,
     tasks: Annotated[str, typer.Option(help="Tasks of popgym, with commas.", show_default="all 14")] = "",
     rate: Annotated[float | None, typer.Option(help="Learning rate of all cells.", show_default="searched")] = None,
+    critic: Annotated[
+        Literal["shared", "apart"],
+        typer.Option(help="Whether the critic trains the memory, too, in T-mazes (shared)."),
+    ] = "shared",
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time, with one thread each.")] = 1,
     budget: Annotated[str, typer.Option(help="Stop after this time, such as 9m.", show_default="never")] = "",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to measure speed.")] = "cpu",
@@ -62,7 +66,7 @@ def rl(
         driver = driver_for(out or default_folder("results") / "rl", checkpoints, budget, processes)
         missing = 0
         if what in ("t-maze", "all"):
-            missing += compute_mazes(driver, chosen, seeds, rate)
+            missing += compute_mazes(driver, chosen, seeds, rate, critic)
         if what in ("popgym", "all"):
             missing += compute_popgym(driver, [cell for cell in chosen if cell in CELLS], names, seeds, steps, rate)
         if what in ("speed", "all"):
@@ -92,12 +96,15 @@ def driver_for(results: Path, checkpoints: Path, budget: str, processes: int) ->
     return Driver(results, checkpoints, describe(), processes, deadline)
 
 
-def compute_mazes(driver: "Driver", cells: Sequence[str], seeds: int, rate: float | None) -> int:
-    from multistable_experiments.rl.horizons import measure, plan, search
+def compute_mazes(
+    driver: "Driver", cells: Sequence[str], seeds: int, rate: float | None, critic: Literal["shared", "apart"]
+) -> int:
+    from multistable_experiments.rl.horizons import ApartRun, TMazeRun, measure, plan, search
 
-    searched = 0 if rate else sum(len(search(cell)) for cell in cells)
+    kind = {"shared": TMazeRun, "apart": ApartRun}[critic]
+    searched = 0 if rate else sum(len(search(cell, kind)) for cell in cells)
     total = searched + 2 * len(cells) * seeds
-    return total - show(driver.compute(lambda: plan(cells, seeds, driver.results, rate), measure))
+    return total - show(driver.compute(lambda: plan(cells, seeds, driver.results, rate, kind), measure))
 
 
 def compute_popgym(

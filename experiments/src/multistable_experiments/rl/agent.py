@@ -66,10 +66,16 @@ def start_to_hold(rnn: nn.RNNBase) -> None:
 
 
 class Agent(nn.Module):
-    """``features = memory(x)``, the policy's ``outputs`` numbers and the value linear in them."""
+    """``features = memory(x)``, the policy's ``outputs`` numbers and the value linear in them.
 
-    def __init__(self, cell: str, input_size: int, outputs: int, hidden_size: int, blocks: int = 1) -> None:
+    With a critic ``apart`` the memory is trained by the policy alone: the critic's error does not reach it.
+    """
+
+    def __init__(
+        self, cell: str, input_size: int, outputs: int, hidden_size: int, blocks: int = 1, apart: bool = False
+    ) -> None:
         super().__init__()
+        self.apart = apart
         self.memory = build_memory(cell, input_size, hidden_size, blocks)
         self.actor = nn.Linear(hidden_size, outputs)
         self.critic = nn.Linear(hidden_size, 1)
@@ -79,7 +85,8 @@ class Agent(nn.Module):
     def forward(self, x: Tensor, state: Tensor, reset: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """``x [B, T, D]``, the state before it, ``reset [B, T]`` -> policy ``[B, T, A]``, values ``[B, T]``, state."""
         features, state = self.memory(x, state, reset=reset)
-        return self.actor(features), self.critic(features).squeeze(-1), state
+        value = self.critic(features.detach() if self.apart else features).squeeze(-1)
+        return self.actor(features), value, state
 
     def step(self, x: Tensor, state: Tensor, reset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One timestep: ``x [B, D]``, ``reset [B]`` -> policy ``[B, A]``, values ``[B]``, state."""

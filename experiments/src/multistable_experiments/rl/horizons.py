@@ -19,7 +19,7 @@ from multistable_experiments.rl.results import stored
 from multistable_experiments.rl.tmaze import ACTIONS, TMazes
 from multistable_experiments.threads import one_thread
 
-__all__ = ["TMazeRun", "best_rate", "measure", "plan", "search", "train"]
+__all__ = ["ApartRun", "TMazeRun", "best_rate", "measure", "plan", "search", "train"]
 
 
 @dataclass(frozen=True)
@@ -50,30 +50,43 @@ class TMazeRun:
         return "-".join(["tmaze", self.cell, *["noise"] * self.noise, *rate, f"seed{self.seed}"])
 
 
-def search(cell: str) -> list[TMazeRun]:
+@dataclass(frozen=True)
+class ApartRun(TMazeRun):
+    """The same with a critic apart: its error does not train the memory."""
+
+    critic: str = "apart"
+
+    @property
+    def name(self) -> str:
+        return f"apart-{super().name}"
+
+
+def search(cell: str, kind: type[TMazeRun] = TMazeRun) -> list[TMazeRun]:
     """Runs that decide the learning rate of a cell, tested near by only; none for the agent without memory."""
     near = LENGTHS[:1]
     mazes = [] if cell == "none" else (False, True)
-    return [TMazeRun(cell, noise, SEARCH_SEED, rate, lengths=near) for noise in mazes for rate in RATES]
+    return [kind(cell, noise, SEARCH_SEED, rate, lengths=near) for noise in mazes for rate in RATES]
 
 
-def best_rate(cell: str, folder: Path) -> float | None:
+def best_rate(cell: str, folder: Path, kind: type[TMazeRun] = TMazeRun) -> float | None:
     """The learning rate of a cell; None while runs of its search are missing."""
-    results = [stored(run, folder) for run in search(cell)]
+    results = [stored(run, folder) for run in search(cell, kind)]
     found = [result for result in results if result is not None]
     return maze_rates(found).get(cell, RATES[0]) if len(found) == len(results) else None
 
 
-def plan(cells: Sequence[str], seeds: int, folder: Path, rate: float | None = None) -> list[TMazeRun]:
+def plan(
+    cells: Sequence[str], seeds: int, folder: Path, rate: float | None = None, kind: type[TMazeRun] = TMazeRun
+) -> list[TMazeRun]:
     """The search, then the runs of all cells whose rate is known by now, all of a seed before the next seed.
 
-    Given a rate, only the runs of all cells at that rate.
+    Given a rate, only the runs of all cells at that rate. Each ``kind`` of run has a search of its own.
     """
-    rates = {cell: rate or best_rate(cell, folder) for cell in cells}
+    rates = {cell: rate or best_rate(cell, folder, kind) for cell in cells}
     return [
-        *(run for cell in cells if rate is None for run in search(cell)),
+        *(run for cell in cells if rate is None for run in search(cell, kind)),
         *(
-            TMazeRun(cell, noise, seed, chosen)
+            kind(cell, noise, seed, chosen)
             for seed in range(seeds)
             for noise in (False, True)
             for cell, chosen in rates.items()
@@ -98,7 +111,7 @@ def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, d
     checkpoint = checkpoint or Checkpoint()
     width = width_of(run.cell, run.width)  # before the seed: it may build agents, which draws random numbers
     torch.manual_seed(run.seed)
-    agent = Agent(run.cell, 3, len(ACTIONS), width)
+    agent = Agent(run.cell, 3, len(ACTIONS), width, apart=isinstance(run, ApartRun))
     learner = Learner(agent, TMazes(run.settings.envs, run.longest, noise=run.noise), run.settings, run.seed)
     notes = {"run": asdict(run), "right": [], "most": -1.0, "best": copy.deepcopy(agent.state_dict())}
     notes |= {"seconds": 0.0, "walk": {}}
