@@ -18,7 +18,7 @@ from multistable_experiments.threads import one_thread
 SMALL = Settings(envs=6, steps=20, rollouts=3, batches=2)
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", [*CELLS, "mixed"])
 def test_rollouts_are_recomputed(cell):
     """Before its first update, the policy of the whole rollout is the one that played it, step by step."""
     torch.manual_seed(0)

@@ -21,7 +21,8 @@ def rl(
         list[str] | None,
         typer.Argument(
             help="Which memories.",
-            show_default="bmru hybrid lru mingru gru lstm none; in T-mazes also gru-held lstm-held lru-held",
+            show_default="bmru hybrid lru mingru gru lstm none; in T-mazes also gru-held lstm-held lru-held. By name "
+            "only: mixed, a block of minGRU and one of BMRU",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = 3,
@@ -53,8 +54,9 @@ def rl(
         from multistable_experiments.training.processes import check_device
 
         chosen = tuple(cells or (*CELLS, *HELD))
-        if unknown := [cell for cell in chosen if cell not in (*CELLS, *HELD)]:
-            raise ValueError(f"cells must be out of {', '.join((*CELLS, *HELD))}, got {unknown[0]!r}")
+        known = (*CELLS, *HELD, "mixed")
+        if unknown := [cell for cell in chosen if cell not in known]:
+            raise ValueError(f"cells must be out of {', '.join(known)}, got {unknown[0]!r}")
         if rate is not None and not 0 < rate < float("inf"):
             raise ValueError(f"rate must be a positive number, got {rate}")
         check_device(device)  # now, not after hours of training
@@ -68,7 +70,7 @@ def rl(
         if what in ("t-maze", "all"):
             missing += compute_mazes(driver, chosen, seeds, rate, critic)
         if what in ("popgym", "all"):
-            missing += compute_popgym(driver, [cell for cell in chosen if cell in CELLS], names, seeds, steps, rate)
+            missing += compute_popgym(driver, [cell for cell in chosen if cell not in HELD], names, seeds, steps, rate)
         if what in ("speed", "all"):
             show_speed(driver, device, threads, again=what == "speed")
     if missing:

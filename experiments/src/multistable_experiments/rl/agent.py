@@ -10,13 +10,16 @@ from multistable import Stack
 from multistable.layers.base import Recurrent
 from multistable_experiments.rl.loops import LOOPED
 
-__all__ = ["CELLS", "HELD", "Agent", "Memoryless", "build_memory", "fit_width"]
+__all__ = ["CELLS", "HELD", "MIXED", "Agent", "Memoryless", "build_memory", "fit_width"]
 
 CELLS = ("bmru", "hybrid", "lru", "mingru", "gru", "lstm", "none")
 """The memories that are compared; ``none`` is an agent without."""
 HELD = ("gru-held", "lstm-held", "lru-held")
 """In T-mazes also rivals whose start is made to hold, as that of bistable units is: 4 is added to the bias of the
 update or forget gate, and an LRU's moduli lie between 0.999 and 0.999999."""
+MIXED = ("mingru", "bmru")
+"""The blocks of ``mixed``, which is not among the cells that are compared by default: memory that fades, then memory
+that does not."""
 
 
 class Memoryless(nn.Module):
@@ -47,7 +50,8 @@ def build_memory(cell: str, input_size: int, hidden_size: int, blocks: int = 1) 
         return Memoryless(input_size, hidden_size)
     kind, _, held = cell.partition("-")
     ring: dict[str, Any] = {"r_min": 0.999, "r_max": 0.999999} if held and kind == "lru" else {}
-    memory = Stack(kind, input_size, hidden_size, blocks, batch_first=True, **ring)
+    kinds, blocks = (MIXED, len(MIXED)) if kind == "mixed" else (kind, blocks)
+    memory = Stack(kinds, input_size, hidden_size, blocks, batch_first=True, **ring)
     for rnn in memory.modules():
         if held and isinstance(rnn, nn.RNNBase):
             start_to_hold(rnn)
