@@ -28,6 +28,8 @@ DOCUMENTS = {
     "docs/rl.md": {
         "t-maze": agents.t_maze,
         "rates": agents.rates,
+        "t-maze-apart": partial(agents.t_maze, agents.APART),
+        "rates-apart": partial(agents.rates, agents.APART),
         "learners": agents.learners,
         "popgym": agents.popgym,
         "popgym-means": agents.popgym_means,

@@ -10,29 +10,31 @@ from multistable_experiments.rl.rates import RATES, is_search, maze_rates, most_
 
 AGENTS = ("bmru", "hybrid", "lru", "mingru", "gru", "lstm", "none")
 MADE_TO_HOLD = ("gru-held", "lstm-held", "lru-held")
+IN_MAZES, IN_POPGYM = (*AGENTS, *MADE_TO_HOLD, "mixed"), (*AGENTS, "mixed")
+SHARED, APART = "tmaze-*.json", "apart-tmaze-*.json"  # whether the critic trains the memory, too
 
 
 def agents(pattern: str) -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted((RESULTS / "rl").glob(pattern))]
 
 
-def t_maze() -> str:
+def t_maze(pattern: str = SHARED) -> str:
     """Right turns in percent by length, one number per seed, at the learning rate of each cell."""
     return "\n\n".join(
-        f"{words}:\n\n{mazes(noise)}" for noise, words in ((False, "Without noise"), (True, "With noise"))
+        f"{words}:\n\n{mazes(noise, pattern)}" for noise, words in ((False, "Without noise"), (True, "With noise"))
     )
 
 
-def mazes(noise: bool) -> str:
-    results = agents("tmaze-*.json")
+def mazes(noise: bool, pattern: str) -> str:
+    results = agents(pattern)
     chosen = maze_rates(results)
     tested = [r for r in results if r["run"]["noise"] == noise and not is_search(r)]
     lengths = sorted({walk["length"] for r in tested for walk in r["walks"]})
     rows = []
-    for cell in (*AGENTS, *(cell for cell in MADE_TO_HOLD if any(r["run"]["cell"] == cell for r in tested))):
+    for cell in IN_MAZES:
         best = chosen.get(cell, RATES[0])
-        others = {r["run"]["rate"] for r in tested if r["run"]["cell"] == cell} - {best}
-        for rate in (best, *sorted(others)):
+        ran = {r["run"]["rate"] for r in tested if r["run"]["cell"] == cell}
+        for rate in sorted(ran, key=lambda rate: (rate != best, rate)):
             own = [r for r in tested if (r["run"]["cell"], r["run"]["rate"]) == (cell, rate)]
             found = [{walk["length"]: success(walk) for walk in r["walks"]} for r in own]
             at = [[by_length.get(length, "-") for by_length in found] for length in lengths]
@@ -51,16 +53,16 @@ def success(walk: dict) -> str:
     return f"{100 * share:.0f}" if share == 1 or share < 0.99 else f"{int(1000 * share) / 10:.1f}"
 
 
-def rates() -> str:
+def rates(pattern: str = SHARED) -> str:
     """Right turns in the best five rollouts of training in a row, at each learning rate of the search."""
-    results = [r for r in agents("tmaze-*.json") if is_search(r)]
+    results = [r for r in agents(pattern) if is_search(r)]
     found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): f"{100 * most_right(r):.1f}" for r in results}
     chosen = maze_rates(results)
     columns = [(noise, rate) for noise in (False, True) for rate in sorted(RATES)]
     names = [f"{rate:g}{', noise' if noise else ''}" for noise, rate in columns]
     rows = [
         (cell, *(found.get((cell, *each), "") for each in columns), f"{chosen[cell]:g}" if cell in chosen else "")
-        for cell in (*AGENTS, *MADE_TO_HOLD)
+        for cell in IN_MAZES
         if any(key[0] == cell for key in found)
     ]
     return markdown_table("; ".join(["cell", *names, "chosen"]), rows)
@@ -84,52 +86,40 @@ def popgym_search() -> str:
     columns = [(task, rate) for task in ("RepeatPrevious", "PositionOnlyCartPole") for rate in sorted(RATES)]
     rows = [
         (cell, *(found.get((cell, *each), "") for each in columns), f"{chosen[cell]:g}" if cell in chosen else "")
-        for cell in AGENTS
+        for cell in IN_POPGYM
     ]
     return markdown_table("; ".join(["cell", *(f"{task}, {rate:g}" for task, rate in columns), "chosen"]), rows)
 
 
 def popgym() -> str:
-    """Scores of POPGym by task and cell, means over the seeds that all cells have, and their means over tasks."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    """Scores of POPGym by task and cell, at the learning rate of each cell: means over seeds, and their range."""
+    found: dict[tuple[str, str], list[float]] = {}
     chosen = popgym_rates(agents("popgym-*-500000-*.json"))
     for r in agents("popgym-*-2000000-*.json"):
-        if r["run"]["rate"] != chosen[r["run"]["cell"]]:
-            continue
-        found.setdefault((r["run"]["task"], r["run"]["cell"]), {})[r["run"]["seed"]] = r["score"]
-    seeds = {
-        task: set.intersection(*(set(found.get((task, cell), ())) for cell in AGENTS)) for task in (*HELD, *OTHERS)
-    }
-    whole = [task for task in (*HELD, *OTHERS) if seeds[task]]
-    scores = {(task, cell): [found[task, cell][k] for k in sorted(seeds[task])] for task in whole for cell in AGENTS}
-    rows = [(task, *(spread(scores[task, cell]) for cell in AGENTS), str(len(seeds[task]))) for task in whole]
-    groups = {"mean, all {}": whole, "mean, {} that ask to hold something": [t for t in whole if t in HELD]}
-    groups["mean, {} other"] = [task for task in whole if task in OTHERS]
-    for name, tasks in groups.items():
-        if tasks:
-            means = [fmean(fmean(scores[task, cell]) for task in tasks) for cell in AGENTS]
-            rows.append((f"**{name.format(len(tasks))}**", *(f"**{mean:.3f}**" for mean in means), ""))
-    done, planned = sum(map(len, found.values())), 3 * len(seeds) * len(AGENTS)
-    return f"{done} of {planned} runs are computed.\n\n" + markdown_table("; ".join(["task", *AGENTS, "seeds"]), rows)
+        run = r["run"]
+        if run["rate"] == chosen[run["cell"]]:
+            found.setdefault((run["task"], run["cell"]), []).append(r["score"])
+    tasks = (*HELD, *OTHERS)
+    rows = [(task, *(spread(found.get((task, cell), [])) for cell in IN_POPGYM)) for task in tasks]
+    done, planned = sum(map(len, found.values())), 3 * len(tasks) * len(IN_POPGYM)
+    return f"{done} of {planned} runs are computed.\n\n" + markdown_table("; ".join(["task", *IN_POPGYM]), rows)
 
 
 def popgym_means() -> str:
-    """Means over tasks, from the worst to the best seed, of every cell and rate that has run in all of them."""
-    found: dict[tuple[str, float], dict[tuple[str, int], float]] = {}
+    """Means over tasks, from the worst to the best seed, of every cell and rate; of seeds that ran in all tasks."""
+    found: dict[tuple[str, float], dict[int, dict[str, float]]] = {}
     for r in agents("popgym-*-2000000-*.json"):
         run = r["run"]
-        found.setdefault((run["cell"], run["rate"]), {})[run["task"], run["seed"]] = r["score"]
+        found.setdefault((run["cell"], run["rate"]), {}).setdefault(run["seed"], {})[run["task"]] = r["score"]
     chosen = popgym_rates(agents("popgym-*-500000-*.json"))
     groups = ((*HELD, *OTHERS), HELD, OTHERS)
     rows = []
-    for cell, rate in sorted(found, key=lambda key: (AGENTS.index(key[0]), key[1] != chosen[key[0]])):
-        scores = found[cell, rate]
-        seeds = sorted({seed for _, seed in scores})
-        if any((task, seed) not in scores for task in groups[0] for seed in seeds):
-            continue
-        means = [[fmean(scores[task, seed] for task in tasks) for seed in seeds] for tasks in groups]
+    for cell, rate in sorted(found, key=lambda key: (IN_POPGYM.index(key[0]), key[1] != chosen[key[0]])):
+        whole = [scores for scores in found[cell, rate].values() if scores.keys() >= set(groups[0])]
+        means = [[fmean(scores[task] for task in tasks) for scores in whole] for tasks in groups]
         words = f"**{rate:g}**" if rate == chosen[cell] else f"{rate:g}"
-        rows.append((cell, words, len(seeds), *(spread(each, 3) for each in means)))
+        if whole:
+            rows.append((cell, words, len(whole), *(spread(each, 3) for each in means)))
     names = ("all 14", "8 that ask to hold something", "6 other")
     return markdown_table("; ".join(["cell", "rate", "seeds", *names]), rows)
 
