@@ -246,6 +246,14 @@ def test_weights_without_offsets_load_as_they_were(make_cell):
 
 
 @pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
+def test_weights_of_other_modules_leave_the_offsets(make_cell):
+    """With ``strict=False`` code loads a part of a model, such as a trained encoder, and its layers keep the rest."""
+    model, encoder = nn.Sequential(nn.Linear(4, 6), make_cell(6, 8)), nn.Sequential(nn.Linear(4, 6))
+    model.load_state_dict(encoder.state_dict(), strict=False)
+    assert all(value.any() for value in thresholds_of(model).values())
+
+
+@pytest.mark.parametrize("make_cell", [BMRU, BMRUCell, Hybrid])
 def test_beta_bias_without_a_bias_raises(make_cell):
     with pytest.raises(ValueError, match=r"beta_bias must be 0 for units without a bias, got 4\.0"):
         make_cell(6, 8, bias=False, beta_bias=4.0)

@@ -281,9 +281,10 @@ class BMRU(Recurrent):
 
 
 def _add_offsets(module: "BMRU | BMRUCell", state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Weights that were saved before there were offsets have none."""
+    """Biases that were saved before there were offsets have none beside them."""
     for name in module.offset_names():
-        if getattr(module, name) is not None:
+        saved = prefix + name.replace("offset", "bias_ih") in state_dict  # with strict=False it may be missing
+        if saved and getattr(module, name) is not None:
             state_dict.setdefault(prefix + name, torch.zeros_like(getattr(module, name)))
 
 
