@@ -148,6 +148,31 @@ def test_repr_shows_every_changed_argument(kind):
             assert [getattr(again, key) for key in keywords(kind)] == [getattr(rnn, key) for key in keywords(kind)]
 
 
+def test_repr_of_subclasses_with_constructors_of_their_own():
+    """Arguments that are no attributes are unknown: those of the base class are shown."""
+
+    class Fixed(BMRU):
+        def __init__(self, sizes, **options):
+            super().__init__(*sizes, alpha_surr=2.0, **options)
+
+    class Passing(BMRU):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+
+    class Named(BMRU):
+        def __init__(self, **options):
+            super().__init__(4, 6, **options)
+
+    class Cell(BMRUCell):
+        def __init__(self, sizes):
+            super().__init__(*sizes)
+
+    assert repr(Fixed((4, 6))) == "Fixed(4, 6, alpha_surr=2.0)"
+    assert repr(Passing(4, 6, bias=False)) == "Passing(4, 6, bias=False)"
+    assert repr(Named(start="branch")) == "Named(4, 6, start='branch')"
+    assert repr(Cell((4, 6))) == "Cell(4, 6)"
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_all_weights_are_those_of_each_layer_and_direction(bias):
     for kind in (BMRU, torch.nn.GRU):

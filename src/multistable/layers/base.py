@@ -358,10 +358,13 @@ def init_orthogonal(weight: Tensor) -> None:
 def changed_arguments(module: nn.Module) -> str:
     """The constructor's arguments without a default and those that differ from it, as a caller would write them.
 
-    Each is an attribute of its own name. ``device`` and ``dtype`` are left out: they are the parameters' own.
+    Each is an attribute of its own name. A subclass whose constructor has others is written with those of its base
+    class. ``device`` and ``dtype`` are left out: they are the parameters' own.
     """
+    constructors = map(_defaults, type(module).mro())
+    defaults = next(names for names in constructors if names and all(hasattr(module, name) for name in names))
     words: list[str] = []
-    for name, default in _defaults(type(module)).items():
+    for name, default in defaults.items():
         value = getattr(module, name)
         if default is inspect.Parameter.empty:
             words.append(repr(value))
@@ -371,7 +374,7 @@ def changed_arguments(module: nn.Module) -> str:
 
 
 @cache
-def _defaults(kind: type[nn.Module]) -> dict[str, Any]:
+def _defaults(kind: type) -> dict[str, Any]:
     arguments = inspect.signature(kind).parameters.values()
     named = [x for x in arguments if x.kind is not x.VAR_KEYWORD and x.name not in ("device", "dtype")]
     return {argument.name: argument.default for argument in named}
