@@ -66,6 +66,19 @@ def test_matches_separate_projection_and_scan(
         assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time_major", "batch_first"])
+@pytest.mark.parametrize("with_lengths", [False, True], ids=["full", "lengths"])
+def test_chunks_of_different_lengths(batch_first, with_lengths) -> None:
+    """Of 5 MiB of projection, 4 are computed at once. The reverse direction begins with the later steps."""
+    rnn, x = BMRU(3, 64, batch_first=batch_first, bidirectional=True, dtype=torch.float64), torch.randn(2, 2560, 3)
+    x = x.double() if batch_first else x.double().transpose(0, 1)
+    options = {"lengths": torch.tensor([2560, 2000])} if with_lengths else {}
+    with torch.no_grad():
+        quiet = rnn(x, **options)
+    for actual, expected in zip(quiet, rnn(x, **options), strict=True):
+        assert_close(actual, expected)
+
+
 @pytest.mark.parametrize("chosen", [0, 1], ids=["h", "h_last"])
 def test_gradients_through_one_output(any_size, chosen) -> None:
     """The gradient of the other output is None, not zero; the input needs no gradient."""

@@ -147,7 +147,8 @@ def _scan_in_chunks(
     state, scratch = h0, x.new_empty(0)
     for steps in _chunks(x, weight, options):
         at = (steps,) if options.time_major else (slice(None), steps)
-        both = scratch.resize_(*x[at].shape[:2], len(weight)) if proj is None else proj  # grows once
+        # It grows once, for the first chunk, before the compiled loops pin it.
+        both = scratch.resize_(*x[at].shape[:2], len(weight)) if proj is None else proj
         _project(x[at], weight, bias, both)
         _hold(both, None if valid is None else valid[at])
         cand, beta = batch_first(both, options.time_major).chunk(2, dim=-1)
@@ -158,11 +159,14 @@ def _scan_in_chunks(
 
 
 def _chunks(x: Tensor, weight: Tensor, options: _Options) -> list[slice]:
-    """Cut time, in the order of the scan, so that the projection of a chunk is small; not at all if it is kept."""
+    """Cut time, in the order of the scan, so that the projection of a chunk is small; not at all if it is kept.
+
+    Only the last chunk may be shorter.
+    """
     T, B = x.shape[:2] if options.time_major else (x.shape[1], x.shape[0])
     size = T if options.keep else max(1, _SMALLEST // (B * len(weight) * x.itemsize))
     cuts = [slice(start, min(start + size, T)) for start in range(0, T, size)]
-    return cuts[::-1] if options.reverse else cuts
+    return [slice(T - cut.stop, T - cut.start) for cut in cuts] if options.reverse else cuts
 
 
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
