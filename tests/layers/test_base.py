@@ -2,11 +2,12 @@
 
 import copy
 import inspect
+from functools import partial
 
 import pytest
 import torch
 
-from multistable import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU
+from multistable import BMRU, BRC, LRU, MRU, NBRC, BMRUCell, ClockedRNN, Hybrid, HysteresisMRU, MinGRU, Stack
 from multistable.dynamics import linear, simplified_brc
 from multistable.layers import GRU, LSTM
 
@@ -175,10 +176,21 @@ def test_repr_of_subclasses_with_constructors_of_their_own():
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_all_weights_are_those_of_each_layer_and_direction(bias):
-    for kind in (BMRU, torch.nn.GRU):
+    for kind in (BMRU, torch.nn.GRU, GRU, LSTM):
         rnn = kind(3, 4, num_layers=2, bidirectional=True, bias=bias)
         assert len(rnn.all_weights) == 4
         assert [id(x) for layer in rnn.all_weights for x in layer] == [id(x) for x in rnn.parameters()]
+
+
+@pytest.mark.parametrize("kind", [Hybrid, partial(Stack, "hybrid")])
+def test_all_weights_of_layers_made_from_others(kind):
+    """Of a stack those of its cells."""
+    rnn = kind(3, 4, num_layers=2, bidirectional=True)
+    names = {id(parameter): name for name, parameter in rnn.named_parameters() if "_l0" in name}
+    found = [[names.pop(id(x)) for x in weights] for weights in rnn.all_weights]
+    assert not names
+    for (layer, reverse), weights in zip([(0, False), (0, True), (1, False), (1, True)], found, strict=True):
+        assert all(f".{layer}." in name and ("reverse" in name) == reverse for name in weights)
 
 
 def test_repr_names_the_field_and_its_constants():

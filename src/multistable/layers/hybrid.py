@@ -118,6 +118,10 @@ class Hybrid(Recurrent):
         modules, key = cast(Any, self)._modules, str(layer)  # by index a ModuleList takes 1.3 us
         return modules["bmru"]._modules[key], modules["lru"]._modules[key]
 
+    def parameters_of(self, layer: int, reverse: bool = False) -> list[Any]:
+        """Those of the BMRU, then those of the LRU."""
+        return [x for part in self.cells_of(layer) for x in part.parameters_of(0, reverse)]
+
     def init_layer(self, layer: int, reverse: bool) -> None:
         for part in self.cells_of(layer):
             part.init_layer(0, reverse)

@@ -52,6 +52,10 @@ class GRU(Recurrent):
         """torch's module of one layer and direction."""
         return getattr(self, f"rnn_l{layer}{'_reverse' if reverse else ''}")
 
+    def parameters_of(self, layer: int, reverse: bool = False) -> list[Any]:
+        """Those of torch's module."""
+        return self.rnn(layer, reverse).all_weights[0]
+
     def init_layer(self, layer: int, reverse: bool) -> None:
         self.rnn(layer, reverse).reset_parameters()
 

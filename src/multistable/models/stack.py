@@ -122,6 +122,10 @@ class Stack(Recurrent):
     def _blocks(self) -> list[Block]:
         return cast("list[Block]", self.blocks)
 
+    def parameters_of(self, layer: int, reverse: bool = False) -> list[Any]:
+        """Those of the block's cell: the rest of a block belongs to no direction."""
+        return self._blocks[layer].cell.parameters_of(0, reverse)
+
     def reset_parameters(self) -> None:
         for module in self.modules():
             if module is not self and callable(reset := getattr(module, "reset_parameters", None)):
