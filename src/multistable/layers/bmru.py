@@ -283,9 +283,9 @@ class BMRU(Recurrent):
 def _add_offsets(module: "BMRU | BMRUCell", state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Biases that were saved before there were offsets have none beside them."""
     for name in module.offset_names():
-        saved = prefix + name.replace("offset", "bias_ih") in state_dict  # with strict=False it may be missing
-        if saved and getattr(module, name) is not None:
-            state_dict.setdefault(prefix + name, torch.zeros_like(getattr(module, name)))
+        offset, saved = getattr(module, name), state_dict.get(prefix + name.replace("offset", "bias_ih"))
+        if offset is not None and saved is not None:  # with strict=False a bias may be missing
+            state_dict.setdefault(prefix + name, torch.zeros_like(offset, device=saved.device))
 
 
 class BMRUCell(nn.Module):
