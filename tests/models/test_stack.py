@@ -100,6 +100,7 @@ def test_one_name_per_block_and_options_for_those_that_have_them():
         ((("lru", "bmru"), 3, 8), {}, ValueError, r"or 1 names \(num_layers\), got \('lru', 'bmru'\)"),
         ((3, 3, 8), {}, ValueError, "cell, the first argument, must be the name of a layer .*, got 3"),
         (("lru", 3, 8), {"beta_bias": 1}, TypeError, "the option 'beta_bias', which lru does not have"),
+        (("gru", 3, 8), {"backend": "cpu"}, TypeError, "the option 'backend', which gru does not have"),
         (("fsm:4", 3, 8), {"n_states": 3}, TypeError, "the option 'n_states', which the name 'fsm:4' decides"),
         (("lru", 3, 7), {}, ValueError, "hidden_size of an LRU must be even"),
         (("bmru", 3, 8), {"norm": "group"}, ValueError, "norm must be one of layer, batch, got 'group'"),

@@ -87,7 +87,7 @@ class Stack(Recurrent):
         self.cell = cell if isinstance(cell, str) else names
         self.norm: Norm = norm
         self.options = options
-        _check_options(names, options)
+        _check_options(names, options if backend == "auto" else {"backend": backend, **options})
         H = hidden_size * len(self.directions)
         self.encoder = build_linear(input_size, H, bias=bias)
         self.blocks = nn.ModuleList(
