@@ -108,5 +108,6 @@ def test_bad_rings_raise():
         LRU(3, 4, r_min=0.9, r_max=0.5)
     with pytest.raises(TypeError, match="theta_max must be a number, got 'a'"):
         LRU(3, 4, theta_max="a")
-    with pytest.raises(ValueError, match="theta_max must be positive, got 0"):
-        LRU(3, 4, theta_max=0)
+    for wrong in (0, math.inf, math.nan):
+        with pytest.raises(ValueError, match=f"theta_max must be positive and finite, got {wrong}"):
+            LRU(3, 4, theta_max=wrong)

@@ -104,8 +104,8 @@ class LRU(Recurrent):
         check_numbers(r_min=r_min, r_max=r_max, theta_max=theta_max)
         if not 0 <= r_min < r_max <= 1:
             raise ValueError(f"r_min and r_max must satisfy 0 <= r_min < r_max <= 1, got {r_min!r} and {r_max!r}")
-        if not theta_max > 0:
-            raise ValueError(f"theta_max must be positive, got {theta_max!r}")
+        if not 0 < theta_max < math.inf:
+            raise ValueError(f"theta_max must be positive and finite, got {theta_max!r}")
         self.r_min, self.r_max, self.theta_max = r_min, r_max, theta_max
         self.create_parameters(device, dtype)
         cast(Any, self).register_load_state_dict_pre_hook(_explain_size)
