@@ -40,7 +40,9 @@ class HysteresisMRU(FieldLayer):
         max_gain: bound on the implicit gradient :math:`dh/d\hat x`, which is infinite at a fold. Default: 10
 
     Inputs and outputs are those of :class:`~multistable.BMRU`. ``h_0`` receives the surrogate gradient of its sign, so
-    between chunks that are trained one by one the gradient of a kept bit shrinks.
+    between chunks that are trained one by one the gradient of a kept bit shrinks. Zeros given as ``h_0``, which is what
+    :meth:`step` starts from, have the states of no ``h_0`` but another gradient: a zero counts as a bit on the upper
+    branch that the first input may keep, and without ``h_0`` there is no bit.
 
     Attributes:
         weight_ih_l[k]: ``[2N, D]``: ``W_x`` over ``W_beta``. bias_ih_l[k]: ``[2N]``: ``b_x`` and ``b_beta``.
