@@ -11,7 +11,7 @@ import torch
 from torch.export import Dim
 
 from backends import FAST
-from multistable import BMRU, LRU, Hybrid, HysteresisMRU, MinGRU, ops
+from multistable import BMRU, FSM, LRU, Counter, Hybrid, HysteresisMRU, MinGRU, ops
 from multistable.models import ModelConfig, ModelState, build_model
 from nasty import bmru_inputs, latch_inputs
 from tolerances import assert_close
@@ -113,6 +113,23 @@ def test_compile_layer_with_lengths_and_resets():
         expected = rnn(x, reset=reset, lengths=lengths)
         for actual, wanted in zip(compiled(x, reset=reset, lengths=lengths), expected, strict=True):
             assert_close(actual, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")  # raised by dynamo
+@pytest.mark.parametrize("kind", [Counter, HysteresisMRU, partial(FSM, surrogate="margin")])
+@new_compiler
+def test_compile_a_surrogate_with_dynamic_shapes(kind):
+    """Only with this setting, as docs/clients.md says."""
+    rnn = kind(3, 4, num_layers=2, dtype=torch.float64)
+    with torch._dynamo.config.patch(specialize_float=True):
+        compiled = torch.compile(rnn, fullgraph=True, dynamic=True, backend="aot_eager")
+        for T in (5, 7):
+            x = torch.randn(T, 2, 3).double()
+            expected, actual = (
+                torch.autograd.grad(f(x)[0].square().sum(), list(rnn.parameters())) for f in (rnn, compiled)
+            )
+            for a, b in zip(actual, expected, strict=True):
+                assert_close(a, b)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
