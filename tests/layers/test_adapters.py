@@ -59,6 +59,7 @@ def test_packed_steps_and_attributes():
     y, state = rnn.step(x[:, 0])
     assert torch.equal(rnn.step(x[:, 1], state)[0], inner.step(x[:, 1], state[1])[0])
     assert y.shape == (2, 6)
+    assert torch.equal(rnn.step(x[:, 0], rnn.initial_state((2,), x))[0], y)
     assert list(rnn.state_dict()) == [f"rnn.{key}" for key in inner.state_dict()]
     with pytest.raises(AttributeError, match="nothing"):
         _ = rnn.nothing

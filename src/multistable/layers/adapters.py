@@ -51,6 +51,10 @@ class LikeLSTM(nn.Module):
         output, new = self.rnn.step(x, _state_of("state", state))
         return output, (new.clone(), new)
 
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor]:
+        state = self.rnn.initial_state(shape, like)
+        return state.clone(), state
+
     def flatten_parameters(self) -> None:
         """Do nothing; code written for ``nn.LSTM`` calls it."""
 
