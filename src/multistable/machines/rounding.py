@@ -34,7 +34,10 @@ def rounding_of(size: Tensor, weight: Tensor) -> Tensor:
 
 def unit_roundoff(dtype: torch.dtype) -> float:
     """The unit roundoff of products in ``dtype``, as torch computes them: float32 may run in TF32 or bfloat16."""
-    exact = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
+    try:
+        exact = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # another precision was set by an `fp32_precision` of torch.backends
+        exact = False
     return torch.finfo(dtype if exact else torch.bfloat16).eps / 2
 
 
