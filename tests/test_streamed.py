@@ -132,8 +132,14 @@ def test_nan_states_are_kept():
 
 @pytest.mark.parametrize(
     "rnn",
-    [BMRU(3, 4, bidirectional=True), Stack("bmru", 3, 4, norm="batch"), HysteresisMRU(3, 4)],
-    ids=["both", "norm", "exact"],
+    [
+        BMRU(3, 4, bidirectional=True),
+        Stack("bmru", 3, 4, bidirectional=True),
+        torch.nn.ModuleList([torch.nn.GRU(3, 4, bidirectional=True)]),
+        Stack("bmru", 3, 4, norm="batch"),
+        HysteresisMRU(3, 4),
+    ],
+    ids=["both", "both in a stack", "both inside", "norm", "exact"],
 )
 def test_modules_that_need_all_pieces_are_refused(rnn):
     with pytest.raises(ValueError, match="module must not"):

@@ -173,7 +173,7 @@ def _check_loss(value: object) -> None:
 
 
 def _check(module: nn.Module) -> None:
-    if getattr(getattr(module, "config", module), "bidirectional", False):
+    if any(getattr(x, "bidirectional", False) for x in module.modules()):
         raise ValueError("module must not be bidirectional: its reverse direction starts at the end of the sequence")
     exact = [type(x).__name__ for x in module.modules() if isinstance(x, HysteresisMRU | MRU)]
     if exact:

@@ -23,6 +23,8 @@ __all__ = ["adapt", "derivative", "heaviside", "largest", "primitive", "sign", "
 
 def derivative(x: Tensor, alpha_surr: float = 1.0) -> Tensor:
     """``1 / (1 + (alpha_surr pi x)^2)``, used in place of the derivative of the Heaviside function."""
+    if alpha_surr == 0:  # also at infinity, where the product would be NaN
+        return torch.where(x.isnan(), x, 1.0)
     return 1.0 / (1.0 + (alpha_surr * math.pi * x) ** 2)
 
 

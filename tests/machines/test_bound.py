@@ -1,12 +1,13 @@
 """Proofs unit by unit: machines with units that do as they like, and no proof of what is wrong."""
 
 import math
+from copy import deepcopy
 from itertools import permutations, product
 
 import pytest
 import torch
 
-from built_machines import PARITY, build
+from built_machines import PARITY, TWO_BITS, build, two_layers
 from multistable.machines import Machine, Transducer, certify
 from multistable.machines.bound import prove_by_units
 
@@ -75,6 +76,42 @@ def test_nan_proves_nothing(name):
     verdict = certify(model, S3)
     assert verdict.right is None
     assert math.isnan(verdict.margin)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_state_that_is_never_reached_spoils_the_answers_too(number):
+    """The read-out multiplies its value by zero."""
+    right = Machine(((0,),), (1,))
+    model = Transducer(1, 2, units=1, n_states=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.rnn.bias_ih_l0[0] = 1.0  # stay in state 0
+        model.read_out.bias[1] = 1.0
+        assert certify(model, right).right is True
+        model.rnn.value_l0[0, 1, 0] = number
+    assert model(torch.tensor([[0]]))[0].isnan().all()
+    assert certify(model, right).right is None
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(1e-30, "float32"), (1e30, "float32"), (1e-5, "float16"), (1e3, "float16")]
+)
+@pytest.mark.parametrize(
+    ("model", "target"), [(build(PARITY), PARITY), (two_layers(), TWO_BITS)], ids=["units", "walk"]
+)
+def test_products_that_underflow_or_overflow_prove_nothing(model, target, size, dtype):
+    """Logits of 1e-60 and 2e-60 are both zero in float32, and those of 1e60 and 2e60 both infinite."""
+    model, last = deepcopy(model), model.rnn.num_layers - 1
+    with torch.no_grad():
+        model.read_out.weight.copy_(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+        assert certify(model, target).right is True
+        model.read_out.weight.mul_(size)
+        model.rnn.parameters_of(last)[2].mul_(size)
+    model = model.to(getattr(torch, dtype))
+    logits = model(torch.zeros(1, 4, dtype=torch.long))[0]
+    assert (logits == logits[..., :1]).all()
+    assert certify(model, target).right is None
 
 
 @pytest.mark.parametrize("units", [254, 255, 300])

@@ -1,6 +1,7 @@
 """Certify: proofs for machines built by hand, shortest wrong inputs, and what is undecided."""
 
 from itertools import product
+from operator import attrgetter
 
 import pytest
 import torch
@@ -93,6 +94,32 @@ def test_the_rounding_bound_covers_other_orders_of_summation():
         assert certify(model, PARITY).right is None
         model.rnn.weight_ih_l0.mul_(100)
         assert certify(model, PARITY).right is True
+
+
+@pytest.mark.parametrize("switch", ["backends", "backends.cuda.matmul", "backends.mkldnn.matmul"])
+def test_any_switch_to_products_of_lower_precision_counts(switch):
+    model, backend = build(PARITY), attrgetter(switch)(torch)
+    with torch.no_grad():
+        model.rnn.weight_ih_l0.mul_(1e-3).add_(1.0)
+    assert certify(model, PARITY).right is True
+    before = getattr(backend, "fp32_precision", None)  # since torch 2.9
+    if before is None:
+        pytest.skip("this torch has only set_float32_matmul_precision")
+    try:
+        backend.fp32_precision = "tf32"
+        assert certify(model, PARITY).right is None
+    finally:
+        backend.fp32_precision = before
+    assert certify(model, PARITY).right is True
+
+
+def test_autocast_is_refused():
+    """Scores that differ by 0.001 are equal in bfloat16."""
+    model = build(PARITY)
+    with torch.no_grad():
+        model.rnn.weight_ih_l0.mul_(1e-3).add_(1.0)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="certify must be called outside"):
+        certify(model, PARITY)
 
 
 def test_too_many_pairs_are_undecided():

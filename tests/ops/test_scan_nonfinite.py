@@ -83,6 +83,23 @@ def test_bmru_scan_gradient_of_nan_is_nan(backend, values):
 
 
 @every_backend
+@pytest.mark.parametrize("alpha_surr", [0.0, 1.0])
+def test_bmru_scan_gradient_at_an_infinite_distance(backend, alpha_surr):
+    """A threshold that nothing reaches, and a candidate beyond any. The straight-through estimator passes there, too;
+    where both are infinite there is no distance."""
+    cand, beta = ([[[x] for x in xs]] for xs in ([1.0, -0.5, inf, inf], [0.5, inf, 1.0, inf]))
+    inputs = {"cand": torch.tensor(cand), "beta": torch.tensor(beta), "alpha": torch.tensor([3.0])}
+    function = partial(bmru_scan, alpha_surr=alpha_surr, backend=backend)
+    leaves = {name: x.requires_grad_() for name, x in inputs.items()}
+    dcand, dbeta = torch.autograd.grad(function(**leaves).cumsum(1).sum(), [leaves["cand"], leaves["beta"]])
+    assert dcand.isnan().flatten().tolist() == [False, False, False, True]
+    assert dbeta.isnan().flatten().tolist() == [False, False, False, True]
+    if alpha_surr == 0.0:  # the gradients of the states are 4, 3, 2, 1; the first value is written and held
+        assert dcand.flatten().tolist()[:3] == [7 * 3 * (1 + 2), 3 * 6, 2 * 3 * 2]
+        assert dbeta.flatten().tolist()[:3] == [-7 * 3, 3 * 6, 0.0]
+
+
+@every_backend
 def test_bmru_scan_nan_stays_in_its_unit(backend):
     inputs = bmru_inputs(torch.float64)
     clean = bmru_scan(**inputs, backend=backend)

@@ -64,8 +64,9 @@ def reachable(possible: Tensor, target: Machine) -> Tensor:
 def answers(model: Transducer, target: Machine, reached: Tensor) -> Tensor:
     """For each state of the target the smallest ratio of the answer's margin, bounded as above, to its rounding."""
     N, _, Q = reached.shape
-    value, weight, bias = (p.double() for p in (model.rnn.parameters_of(0)[2], *model.read_out.parameters()))
-    weight, g = torch.unflatten(weight, 1, (N, -1)), rounding_of(model.read_out.weight)
+    read_out = model.read_out
+    value, weight, bias = (p.double() for p in (model.rnn.parameters_of(0)[2], read_out.weight, read_out.bias))
+    weight = torch.unflatten(weight, 1, (N, -1))
     u = torch.einsum("nkv,cnv->nkc", value, weight)
     size = torch.einsum("nkv,cnv->nkc", value.abs(), weight.abs())
     found = [bias.new_full([1], torch.inf)]
@@ -75,5 +76,5 @@ def answers(model: Transducer, target: Machine, reached: Tensor) -> Tensor:
         most = (size[..., y, None] + size).masked_fill(absent, 0.0).amax(1).sum(0) + bias[y].abs() + bias.abs()
         others = torch.arange(len(bias), device=bias.device) != y
         if not bool(absent.all()):
-            found.append((gap / (g * most))[others])
+            found.append((gap / rounding_of(most, read_out.weight))[others])
     return torch.cat(found)

@@ -45,17 +45,22 @@ class Verdict:
 
 @torch.no_grad()
 def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdict:
-    """Decide if ``model`` gives the outputs of ``target`` after every input of at least one symbol.
+    """Decide if ``model`` gives the outputs of ``target`` after every input of at least one symbol, from the initial
+    state, in its own dtype (without autocast) and without the noise of training.
 
-    Undecided if some decision's margin does not exceed the rounding of the arithmetic, or if there are more than
-    ``max_pairs`` reachable pairs of states.
+    Undecided if some decision's margin does not exceed the rounding of the arithmetic, if there are more than
+    ``max_pairs`` reachable pairs of states, or if a parameter is not finite.
     """
     rnn = model.rnn
     if rnn.bidirectional:
         raise ValueError("model must be unidirectional: the reverse direction has read what follows")
+    if torch.is_autocast_enabled(model.read_out.weight.device.type):
+        raise ValueError("certify must be called outside of autocast: what it proves holds in the model's own dtype")
     if (rnn.input_size, model.read_out.out_features) != (target.n_symbols, target.n_outputs):
         sizes = f"{target.n_symbols} symbols and {target.n_outputs} outputs"
         raise ValueError(f"model must have the target's {sizes}, got {rnn.input_size}, {model.read_out.out_features}")
+    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):  # spoils products with zeros too
+        return Verdict(None, None, 0, math.nan, "a parameter is not finite")
     if rnn.num_layers == 1:
         ratio, pairs = prove_by_units(model, target)
         if ratio > 1:

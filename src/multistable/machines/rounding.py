@@ -4,10 +4,8 @@ The states of a machine are exact, but the scores that decide between transition
 differently in other shapes and on other machines. With ``s = |W| |x| + |b|`` and ``n`` terms, any order of summation is
 within ``g s, g = n u / (1 - n u)``, of the exact score (u: the unit roundoff). So the largest score is the largest in
 every computation if it exceeds each other one by more than ``2 g (s_largest + s_other)``. Where it does not, nothing is
-proven.
+proven, nor where a sum could overflow. Underflow adds up to the smallest normal number per product and sum.
 """
-
-import math
 
 import torch
 import torch.nn.functional as F
@@ -17,22 +15,29 @@ __all__ = ["decide", "ratios", "rounding_of", "scores_of"]
 
 
 def scores_of(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Scores in float64, and the rounding ``2 g s`` of each that a margin must exceed."""
-    g = rounding_of(weight)
-    x, weight, bias = x.double(), weight.double(), None if bias is None else bias.double()
-    size = F.linear(x.abs(), weight.abs(), None if bias is None else bias.abs())
-    return F.linear(x, weight, bias), g * size
+    """Scores in float64, and the rounding of each that a margin must exceed."""
+    wide, x, bias = weight.double(), x.double(), None if bias is None else bias.double()
+    size = F.linear(x.abs(), wide.abs(), None if bias is None else bias.abs())
+    return F.linear(x, wide, bias), rounding_of(size, weight)
 
 
-def rounding_of(weight: Tensor) -> float:
-    """``2 g`` of a product with this matrix; infinite where a sum has so many terms that g is no bound."""
-    g = (weight.shape[1] + 1) * unit_roundoff(weight.dtype)
-    return 2 * g / (1 - g) if g < 1 else math.inf
+def rounding_of(size: Tensor, weight: Tensor) -> Tensor:
+    """``2 g s`` of products with this matrix, and what underflow adds, from ``size``, the s of one or the sum of two;
+    infinite where a sum could overflow, or has so many terms that g is no bound."""
+    terms, numbers = weight.shape[1] + 1, torch.finfo(weight.dtype)
+    g = terms * unit_roundoff(weight.dtype)
+    if g >= 1:
+        return torch.full_like(size, torch.inf)
+    rounding = 2 * g / (1 - g) * size + 32 * terms * numbers.tiny
+    return rounding.masked_fill(2 * size > numbers.max, torch.inf)
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
     """The unit roundoff of products in ``dtype``, as torch computes them: float32 may run in TF32 or bfloat16."""
-    exact = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
+    try:
+        exact = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # another precision was set by an `fp32_precision` of torch.backends
+        exact = False
     return torch.finfo(dtype if exact else torch.bfloat16).eps / 2
 
 

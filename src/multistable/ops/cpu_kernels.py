@@ -66,6 +66,7 @@ def bmru_backward(
     level = alpha[0][lo:hi]
     number = level.dtype.type
     zero, one, two = number(0), number(1), number(2)
+    straight = slope == zero  # also at infinity, where the product would be NaN
     nothing = np.zeros(hi - lo, level.dtype)
     for b in range(b_lo, b_hi):
         total, dalpha = _row(grad_h0, b, 0, lo, hi), _row(grad_alpha, b, 0, lo, hi)
@@ -86,6 +87,7 @@ def bmru_backward(
                 side = -one if c < zero else one
                 side = c + be if (c != c) | (be != be) else side
                 x, y = slope * (mc - mb), slope * c
+                x, y = zero if straight & (mc - mb == mc - mb) else x, zero if straight else y
                 dgate = g * (level[n] * side - before[n]) / (one + x * x)
                 dvalue = zero if mc < mb else g
                 dcs[n] = (dgate if c > zero else (-dgate if c < zero else dgate * zero)) + dvalue * level[n] * two / (

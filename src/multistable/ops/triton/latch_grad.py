@@ -94,9 +94,13 @@ def _gradients_after(open_, sum_, carry, S: tl.constexpr):
 @triton.jit
 def _surrogate(by_gate, by_side, side, x, y, margin, slope: tl.constexpr):
     """Gradients of cand x and beta y from those of the gate and of the side, through the surrogate derivatives."""
-    far, near = slope * margin, slope * x
-    by_gate = by_gate * reciprocal(1.0 + far * far)
-    by_x = tl.where(x == 0, 0.0, by_gate) * side + by_side * reciprocal(1.0 + near * near)
+    if slope == 0:  # at infinity the products would be NaN
+        by_gate = tl.where(margin == margin, by_gate, margin)
+    else:
+        far, near = slope * margin, slope * x
+        by_gate = by_gate * reciprocal(1.0 + far * far)
+        by_side = by_side * reciprocal(1.0 + near * near)
+    by_x = tl.where(x == 0, 0.0, by_gate) * side + by_side
     by_y = tl.where(y == 0, 0.0, -xor_sign(by_gate, y))
     return by_x, by_y
 
