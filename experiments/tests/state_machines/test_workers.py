@@ -28,6 +28,16 @@ def test_missing_results_are_computed(tiny, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.json")} == first
 
 
+def test_a_result_of_other_settings_is_not_taken_for_that_of_a_study(tiny, tmp_path):
+    """Names do not say how long a training was: ``multistable machines --updates 1`` may have written it."""
+    store.record(replace(TINY, updates=1), tmp_path, longest=100, sequences=2)
+    for compute in (lambda: compute_missing(tmp_path, ["every"], 1, 60, seeds=1),
+                    lambda: compute_long(tmp_path, ["every"], 60, "cpu", seeds=1)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"the result of other settings \(updates\)"):
+            compute()
+    assert [path.name for path in tmp_path.glob("*.json")] == [f"{TINY.name}.json"]
+
+
 def test_time_is_over_before_the_first_run(tiny, tmp_path):
     assert compute_missing(tmp_path, ["every"], 1, 0) == 0
     assert not list(tmp_path.glob("*.json"))
