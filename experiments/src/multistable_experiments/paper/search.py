@@ -23,7 +23,7 @@ from multistable_experiments.paper.recipes import Choice, apply_choice, has_eige
 from multistable_experiments.paper.settings import BLACK_PIXELS, PRESETS, has_thresholds, make_run
 from multistable_experiments.tasks.seeds import derive
 from multistable_experiments.training.loop import NonFiniteLossError, Options, train_run
-from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.results import check_same, folder_of
 from multistable_experiments.training.resume import METRICS
 from multistable_experiments.training.run import Run
 
@@ -80,7 +80,8 @@ def search(
     deadline: float | None = None,
     say: Callable[[str], None] = print,
 ) -> Choice | None:
-    """Run the trials that the file does not have yet, and return the best choice; None before the first.
+    """Run the trials that the file does not have yet, and return the best choice; None before the first. Raise if the
+    file has trials of other settings.
 
     After ``deadline`` (of ``time.perf_counter()``) no trial is begun; one that is interrupted resumes.
     """
@@ -93,7 +94,11 @@ def search(
         direction="maximize" if larger else "minimize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=1),
     )
-    done = read_json(path)["trials"] if path.exists() else []
+    done: list[dict[str, Any]] = []
+    if path.exists():
+        found = read_json(path)
+        check_same(run, found["base"], path)
+        done = found["trials"]
     for trial in done:
         study.add_trial(restored(study, trial, run))
     while len(done) < trials and not (deadline and time.perf_counter() >= deadline):
