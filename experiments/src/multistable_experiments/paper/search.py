@@ -97,7 +97,7 @@ def search(
     done: list[dict[str, Any]] = []
     if path.exists():
         found = read_json(path)
-        check_same(run, found["base"], path)
+        check_same(run, found.get("base"), path)
         done = found["trials"]
     for trial in done:
         study.add_trial(restored(study, trial, run))
