@@ -57,6 +57,7 @@ def machines(
     """Train machines on short sequences, and prove that they are right at every length.
 
     One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute to six minutes.
+    Exit code of --study: 1 if a run ended with an error, 2 for a bad value.
     """
     folder = out or default_folder("results") / "machines"
     given = {"surrogate": surrogate, "answers": answers, "length": length, "lengths": lengths, "updates": updates}
@@ -79,11 +80,15 @@ def run_study(folder: Path, studies: list[str], seeds: int, processes: int, seco
     from multistable_experiments.state_machines.workers import compute_long, compute_missing
 
     with exit_on_error():
+        failed: list[str] = []
         if device is not None:
             count = compute_long(folder, studies, seconds, device, seeds, say=typer.echo)
         else:
-            count = compute_missing(folder, studies, processes, seconds, seeds, say=typer.echo)
+            count, failed = compute_missing(folder, studies, processes, seconds, seeds, say=typer.echo)
         typer.echo(f"{count} new results in {folder}")
+    if failed:
+        typer.echo(f"not computed: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
 
 
 def run_names(names: list[str] | None, seeds: int, given: dict, longest: int, folder: Path) -> None:

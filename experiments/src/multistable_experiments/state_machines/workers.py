@@ -38,14 +38,16 @@ def compute_missing(
     seconds: float,
     seeds: int = 5,
     say: Callable[[str], object] = print,
-) -> int:
-    """Compute and store what is missing of the studies, in their order; return how many results are new.
+) -> tuple[int, list[str]]:
+    """Compute and store what is missing of the studies, in their order; return how many results are new, and the names
+    of runs that ended with an error.
 
     A run that is not finished in time is stopped and computed again next time; results are written whole or not at all.
     Raises, before any work, if the folder holds the result of other settings under the name of a run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     deadline, done = time.monotonic() + seconds, 0
+    failed: list[str] = []
     begun = {item.name for item in planned(folder, studies, seeds) if stored(item, folder) is not None}
     with _started(processes, folder, describe() | {"threads": 1}) as (tasks, next_ended):
         running = 0
@@ -61,8 +63,9 @@ def compute_missing(
             if (ended := next_ended(min(5.0, left))) is not None:
                 name, error = ended
                 running, done = running - 1, done + (error is None)
+                failed += [] if error is None else [name]
                 say(f"{name}: {error or 'stored'}, {max(0, deadline - time.monotonic()):.0f} s left")
-    return done
+    return done, failed
 
 
 @contextmanager
