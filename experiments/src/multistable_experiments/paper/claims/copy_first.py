@@ -241,10 +241,11 @@ def longer_bmru_overwrites(records: Sequence[Record]) -> Finding:
             return True, f"{words}: nothing is lost"
         spread = f"{min(shares):.0%} to {max(shares):.0%} by seed"
         if after <= before:
-            return min(shares) >= MOST, f"{words}: {spread}, of the seeds that lose"
-        share = (after - restored) / (after - before)
-        spread = f", {spread}" if len(shares) > 1 else ""
-        return min(shares) >= MOST, f"{words}: {share:.0%} of the loss{spread}"
+            lost = f"{spread}, of the seeds that lose"
+        else:
+            share = (after - restored) / (after - before)
+            lost = f"{share:.0%} of the loss" + (f", {spread}" if len(shares) > 1 else "")
+        return min(shares) >= MOST, f"{words}: {lost}"
 
     name = "bmru-T100"
     numbers = {
