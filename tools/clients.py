@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from multistable_experiments.files import write_atomically
 from multistable_experiments.machine import describe
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +40,7 @@ def main(names: list[str]) -> None:
             row = {**compare.measure(program, kind), "machine": {fact: about[fact] for fact in FACTS}}
             results = stored()
             results.setdefault(name, {"quality": program.quality, "rows": {}})["rows"][kind] = row
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            write_atomically(RESULTS, (json.dumps(results, indent=1) + "\n").encode())
             print(f"{name}, {kind}: {row['scores']} at {row['rate']}, {row['seconds']} s", flush=True)
 
 

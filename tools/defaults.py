@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import multistable
+from multistable.models.atomic import write_atomically
 
 RESULTS = Path(__file__).parents[1] / "docs" / "defaults.json"
 UNITS, BATCH, RATE = 64, 32, 3e-3
@@ -241,7 +242,7 @@ def main() -> None:
                     results[key] = score = round(train(task, make, offsets, seed), 4)
                     if not math.isfinite(score):
                         raise SystemExit(f"{key}: {score}")
-                    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+                    write_atomically(RESULTS, (json.dumps(results, indent=1) + "\n").encode())
                     print(f"{key}: {score} in {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -131,6 +131,19 @@ def test_a_part_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(json.loads((tmp_path / "cpu.json").read_text())["rows"]) == 2
 
 
+def test_two_benchmarks_of_one_file_keep_both_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = lambda name: iter([report.Row(name, (1, 2, 3), "float32", 5.0, "y", 4.0)])  # noqa: E731
+    run = partial(report.run, "cpu", None, tmp_path, Console(record=True))
+
+    def meanwhile():
+        run(["maps"])
+        return row("scan")
+
+    monkeypatch.setattr(cpu, "PARTS", {"scans": meanwhile, "maps": lambda: row("map")})
+    run(["scans"])
+    assert [row["part"] for row in json.loads((tmp_path / "cpu.json").read_text())["rows"]] == ["scans", "maps"]
+
+
 def test_random_shapes_are_those_of_their_seed() -> None:
     shapes = random_shapes(seed_of("908ba2a1ffff"))
     assert shapes == random_shapes(0x908BA2A1)

@@ -91,9 +91,12 @@ def rivals() -> str:
 
 
 def failing(results: list[dict]) -> str:
-    """
+    """Of an even number the lower median.
+
     >>> failing([{"test": {"failing_length": n, "longest": 100}} for n in (None, 7, 12)])
     '12 (7 to never in 100), 3 of 5 seeds'
+    >>> failing([{"test": {"failing_length": n, "longest": 100}} for n in (None, 7)])
+    '7 (7 to never in 100), 2 of 5 seeds'
     >>> failing([])
     'not computed'
     """
@@ -103,7 +106,7 @@ def failing(results: list[dict]) -> str:
     lengths = sorted(each["test"]["failing_length"] or float("inf") for each in results)
     low, middle, high = (
         never if length == float("inf") else f"{length:,}"
-        for length in (lengths[0], lengths[len(lengths) // 2], lengths[-1])
+        for length in (lengths[0], lengths[(len(lengths) - 1) // 2], lengths[-1])
     )
     seeds = f", {len(results)} of 5 seeds" if len(results) < 5 else ""
     return (middle if low == high else f"{middle} ({low} to {high})") + seeds

@@ -35,7 +35,7 @@ def all_runs() -> str:
                 task,
                 f"`{configuration}`",
                 results[0]["run"]["epochs"],
-                len(results),
+                seeds(results),
                 last,
                 best,
                 seconds,
@@ -45,6 +45,16 @@ def all_runs() -> str:
     runs = sum(map(len, configurations.values()))
     header = "recipe, task, configuration, epochs, seeds, last epoch, best epoch, seconds, commit"
     return f"{runs} runs of {len(configurations)} configurations:\n\n{markdown_table(header, rows)}"
+
+
+def seeds(results: list[dict]) -> str:
+    """How many runs a mean stands for.
+
+    >>> seeds([{"failure": None}] * 2), seeds([{"failure": None}, {"failure": "the loss is not finite"}])
+    ('2', '2, 1 of them failed')
+    """
+    failed = sum(result["failure"] is not None for result in results)
+    return f"{len(results)}, {failed} of them failed" if failed else f"{len(results)}"
 
 
 def is_error(task: str) -> bool:

@@ -85,6 +85,28 @@ def test_info_says_how_to_install_the_compiled_loops(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("reproduce rl --scale smoke --on ray", "--scale, --on have no effect for rl"),
+        ("reproduce copy-first --gpus 1", "--gpus has no effect without --on"),
+        ("reproduce copy-first --on ray --slurm partition=gpu", "--slurm has no effect without --on slurm"),
+        ("sweep mnist bmru --address auto", "--address has no effect without --on ray"),
+        ("machines A5 --study rivals", "give names or --study, not both: got A5"),
+        ("machines --study every --updates 10", "--updates has no effect with --study"),
+        ("machines parity --processes 4", "--processes has no effect without --study"),
+        ("machines --study every --device cuda", "--device has no effect without --long"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(*words.split())
+    assert (result.exit_code, result.output) == (2, f"error: {message}\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("words", "message", "code"),
     [
         ("demo --folder taken", "taken must be a folder, but is a file", 1),
@@ -137,7 +159,10 @@ def test_a_bad_value_exits_with_2(words: tuple[str, ...], tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [("parity --long", "give --study"), ("--study rivals --long", "study must be one of every, ")],
+    [
+        ("parity --long", "--long has no effect without --study"),
+        ("--study rivals --long", "study must be one of every, "),
+    ],
 )
 def test_long_tests_are_of_stored_models(words: str, message: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

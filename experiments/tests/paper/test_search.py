@@ -11,6 +11,7 @@ from multistable_experiments.paper import search as module
 from multistable_experiments.paper.recipes import BEST, Choice, apply_choice
 from multistable_experiments.paper.search import base_run, best, best_choice, path_of, search
 from multistable_experiments.tasks import CopyFirst
+from multistable_experiments.training.checkpoint import CheckpointError, InUseError
 from multistable_experiments.training.loop import Options, Training
 from paper_records import RESULTS
 from training_runs import copy_first_run
@@ -52,6 +53,32 @@ def test_an_interrupted_search_resumes(tiny, tmp_path):
     a, b = (read_json(path_of(folder, "copy-first", "lru"))["trials"] for folder in (whole, parts))
     assert [trial["choice"] for trial in a] == [trial["choice"] for trial in b]
     assert [trial["scores"] for trial in a] == [trial["scores"] for trial in b]
+
+
+def test_a_search_of_other_settings_is_not_continued(tiny, tmp_path, monkeypatch):
+    """Such as that of another version, or of another layer whose file was renamed."""
+    search("copy-first", "bmru", 1, tmp_path, tmp_path / "runs", OPTIONS, say=str)
+    path, tiny_run = path_of(tmp_path, "copy-first", "bmru"), module.base_run
+    before = path.read_bytes()
+    monkeypatch.setattr(module, "base_run", lambda *words: replace(tiny_run(*words), epochs=3))
+    with pytest.raises(CheckpointError, match=r"copy-first-bmru\.json belongs to another run"):
+        search("copy-first", "bmru", 2, tmp_path, tmp_path / "runs", OPTIONS, say=str)
+    assert path.read_bytes() == before
+
+
+def test_trials_of_another_process_are_not_overwritten(tiny, tmp_path, monkeypatch):
+    """It has a folder of runs of its own, so that no lock keeps it away."""
+    words, path, run_trial = ("copy-first", "bmru"), path_of(tmp_path, "copy-first", "bmru"), module.run_trial
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(module, "run_trial", run_trial)
+        search(*words, 2, tmp_path, tmp_path / "other", OPTIONS, say=str)
+        return run_trial(*arguments)
+
+    monkeypatch.setattr(module, "run_trial", meanwhile)
+    with pytest.raises(InUseError, match=r"copy-first-bmru\.json is in use: another process has added trials"):
+        search(*words, 1, tmp_path, tmp_path / "runs", OPTIONS, say=str)
+    assert len(read_json(path)["trials"]) == 2
 
 
 @pytest.mark.parametrize("moment", ["in the last epoch", "after the last epoch"])

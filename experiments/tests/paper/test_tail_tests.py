@@ -6,13 +6,16 @@ import pytest
 import torch
 
 from multistable.models import PositionConfig, build_model
+from multistable_experiments.files import read_json, write_json
 from multistable_experiments.paper import tail_tests
-from multistable_experiments.paper.experiments import TailAt
+from multistable_experiments.paper.compute import run_tests
+from multistable_experiments.paper.experiments import Experiment, TailAt
 from multistable_experiments.paper.settings import Preset, make_run
 from multistable_experiments.paper.tail_tests import measure_tails
 from multistable_experiments.tasks import MNIST, mnist
 from multistable_experiments.training.run import Schedule
 from small_data import write_mnist
+from training_runs import QUIET
 
 LENGTHS = ((16, 10), (40, 10), (100, 4))
 
@@ -83,3 +86,18 @@ def test_models_without_positions():
     run, model = model_of("lru", position=False)
     assert len(measure_tails(run, model, tails_up_to_100("random", held=False))) == 3
     assert isinstance(model_of("lru")[0].model.position, PositionConfig)
+
+
+@pytest.mark.parametrize("lost", [0, -1])
+def test_a_missing_test_is_compared_with_the_shortest_tail(tmp_path, lost):
+    """Such as one that an earlier version did not have: the answers after the shortest tail are needed again."""
+    run, model = model_of("lru")
+    experiment = Experiment("lru", run, tuple(tails_up_to_100("random", held=True)))
+    model.save_pretrained(tmp_path / "model")
+    whole = run_tests(experiment, tmp_path, QUIET)
+    assert whole[-1]["same"] < 1
+    found = read_json(tmp_path / "tests.json")["tests"]
+    del found[lost]
+    write_json(tmp_path / "tests.json", {"tests": found})
+    again = run_tests(experiment, tmp_path, QUIET)
+    assert [test | {"seconds": 0} for test in again] == [test | {"seconds": 0} for test in whole]

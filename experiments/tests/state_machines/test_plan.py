@@ -43,3 +43,11 @@ def test_the_rate_that_fails_last_is_chosen(found, rate, tmp_path):
     ]  # fmt: skip
     searched = len(CONTESTS) * len(CELLS) * len(RATES)
     assert len(list(contests(tmp_path, seeds=2))) == searched + 2
+
+
+def test_a_search_of_other_settings_chooses_no_rate(tmp_path):
+    search = [replace(CONTESTS["S3"], cell="gru", rate=rate, seed=SEARCH_SEED) for rate in RATES]
+    for each in search:
+        write_json(tmp_path / f"{each.name}.json", {"contest": asdict(replace(each, updates=1)), **result(10, 0.1)})
+    with pytest.raises(ValueError, match=r"the result of other settings \(updates\)"):
+        list(contests(tmp_path))

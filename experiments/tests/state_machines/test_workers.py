@@ -4,7 +4,9 @@ import os
 from dataclasses import dataclass, replace
 
 import pytest
+from typer.testing import CliRunner
 
+from multistable_experiments.cli import app
 from multistable_experiments.files import read_json
 from multistable_experiments.state_machines import plan, store
 from multistable_experiments.state_machines.training import Training
@@ -20,25 +22,37 @@ def tiny(monkeypatch):
 
 def test_missing_results_are_computed(tiny, tmp_path):
     said = []
-    assert compute_missing(tmp_path, ["every"], 2, 120, seeds=3, say=said.append) == 3
+    assert compute_missing(tmp_path, ["every"], 2, 120, seeds=3, say=said.append) == (3, [])
     first = {path.name: path.read_bytes() for path in tmp_path.glob("*.json")}
     assert sorted(first) == [f"flip-flop-softmax-seed{seed}.json" for seed in range(3)]
     assert len(said) == 3
-    assert compute_missing(tmp_path, ["every"], 1, 120, seeds=3, say=said.append) == 0
+    assert compute_missing(tmp_path, ["every"], 1, 120, seeds=3, say=said.append) == (0, [])
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.json")} == first
 
 
+def test_a_result_of_other_settings_is_not_taken_for_that_of_a_study(tiny, tmp_path):
+    """Names do not say how long a training was: ``multistable machines --updates 1`` may have written it."""
+    store.record(replace(TINY, updates=1), tmp_path, longest=100, sequences=2)
+    for compute in (lambda: compute_missing(tmp_path, ["every"], 1, 60, seeds=1),
+                    lambda: compute_long(tmp_path, ["every"], 60, "cpu", seeds=1)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"the result of other settings \(updates\)"):
+            compute()
+    assert [path.name for path in tmp_path.glob("*.json")] == [f"{TINY.name}.json"]
+
+
 def test_time_is_over_before_the_first_run(tiny, tmp_path):
-    assert compute_missing(tmp_path, ["every"], 1, 0) == 0
+    assert compute_missing(tmp_path, ["every"], 1, 0) == (0, [])
     assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_run_that_fails_does_not_stop_the_others(monkeypatch, tmp_path):
     monkeypatch.setitem(plan.STUDIES, "every", [replace(TINY, machine="S5"), TINY])
-    said = []
-    assert compute_missing(tmp_path, ["every"], 1, 120, seeds=1, say=said.append) == 1
-    assert "S5-softmax-seed0: ValueError" in said[0]
-    assert "flip-flop-softmax-seed0: stored" in said[1]
+    done = CliRunner().invoke(app, ["machines", "--study", "every", "--seeds", "1", "--out", str(tmp_path)])
+    assert done.exit_code == 1
+    lines = done.output.splitlines()
+    assert lines[0].startswith("S5-softmax-seed0: ValueError")
+    assert lines[1].startswith("flip-flop-softmax-seed0: stored")
+    assert lines[2:] == [f"1 new results in {tmp_path}", "not computed: S5-softmax-seed0"]
 
 
 @dataclass(frozen=True)

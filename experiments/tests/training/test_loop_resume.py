@@ -120,6 +120,24 @@ def test_a_run_killed_between_its_two_files_resumes_to_the_same_bits(tmp_path):
     assert numbers(train_run(run, tmp_path / "killed", QUIET)) == numbers(whole)
 
 
+def test_a_run_that_another_process_finishes_meanwhile_is_not_trained_again(tmp_path, monkeypatch):
+    """Between the look for a result and the lock; ``reproduce`` has removed the checkpoints."""
+    run, alone_in, trained = copy_first_run(), checkpoint.alone_in, []
+    finish = Training.finish
+    monkeypatch.setattr(Training, "finish", lambda self: trained.append(1) or finish(self))
+
+    def late(folder, mirror):
+        monkeypatch.setattr(checkpoint, "alone_in", alone_in)
+        train_run(run, tmp_path, QUIET)
+        for name in ("last", "best"):
+            (folder / f"{name}.safetensors").unlink()
+        return alone_in(folder, mirror)
+
+    monkeypatch.setattr(checkpoint, "alone_in", late)
+    assert train_run(run, tmp_path, QUIET)["metrics"]
+    assert len(trained) == 1
+
+
 def test_a_missing_file_of_a_checkpoint_raises(tmp_path):
     run = copy_first_run()
     train_run(run, tmp_path, QUIET)

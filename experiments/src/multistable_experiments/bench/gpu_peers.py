@@ -1,6 +1,10 @@
-"""Scans of other libraries on a GPU, in the same process. Those that are not installed are left out."""
+"""Scans of other libraries on a GPU, in the same process. Those that are not installed are left out.
 
-from collections.abc import Iterator
+Both sides of a row are measured by the same clock: in a graph where the other scan can be captured, otherwise as called
+from Python, launches and autograd included.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -9,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multistable.ops import bmru_scan
 from multistable_experiments.bench.gpu_clock import eager_milliseconds, gain_row, milliseconds
 from multistable_experiments.bench.gpu_scans import LONG, bmru_passes
 from multistable_experiments.bench.report import Row
@@ -21,10 +26,8 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
     """Scans of other libraries on as many float32 numbers: gate and input [B, T, N] in, states out."""
     B, T, N = shape
     name = "BMRU forward"
-    proj = torch.randn(B, T, 2 * N, device="cuda")
-    forward, backward = bmru_passes(proj, N)
+    forward, _ = bmru_passes(torch.randn(B, T, 2 * N, device="cuda"), N)
     ms = milliseconds(forward)
-    both_ms = ms + milliseconds(backward)
     gate, value = torch.rand(B, T, N, device="cuda"), torch.randn(B, T, N, device="cuda")
     if find_spec("accelerated_scan"):
         from accelerated_scan.scalar import scan  # pyright: ignore[reportMissingImports]
@@ -47,14 +50,29 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
         with torch.no_grad():
             forward_ms = milliseconds(lambda: chunk_hgrn(x, g))
         yield gain_row(name, shape, ms, "fla chunk_hgrn", forward_ms, None)
+        both_ms = eager_milliseconds(forward_and_backward(shape))
         yield gain_row("BMRU forward + backward", shape, both_ms, "fla chunk_hgrn", eager_milliseconds(hgrn), 2.0)
         value = value.detach()
     if shape != LONG:
         compiled = torch.compile(_associative_scan)
         compiled_ms = eager_milliseconds(lambda: compiled(gate, value))
-        yield gain_row(name, shape, ms, "associative_scan, compiled", compiled_ms, None)
+        yield gain_row(name, shape, eager_milliseconds(forward), "associative_scan, compiled", compiled_ms, None)
         heinsen_ms = milliseconds(lambda: _heinsen_scan(gate, value))
         yield gain_row(name, shape, ms, "Heinsen scan in torch (minGRU)", heinsen_ms, None)
+
+
+def forward_and_backward(shape: tuple[int, int, int], device: str = "cuda") -> Callable[[], None]:
+    """The scan and its gradients as users call them, by autograd."""
+    cand, beta, weight = (torch.randn(shape, device=device) for _ in range(3))
+    alpha = torch.ones(shape[2], device=device)
+    cand.requires_grad_()
+    beta.requires_grad_()
+
+    def compute() -> None:
+        bmru_scan(cand, beta, alpha).backward(weight)
+        cand.grad = beta.grad = None
+
+    return compute
 
 
 def random_peer_rows(seed: int) -> Iterator[Row]:

@@ -68,14 +68,14 @@ def run(
     measures = import_module(f"multistable_experiments.bench.{device}").PARTS
     for part in parts:
         check_choice("--part", part, tuple(measures))
-    content = read(path, strict=bool(parts))
+    read(path, strict=bool(parts))  # raises now if the file cannot keep its other parts
     every: list[Row] = []
     for part in parts or measures:
         rows: list[Row] = []
         for row in measures[part]():
             console.print(f"{row.name} {row.shape}: {row.ratio:.2f}", style="dim", highlight=False)
             rows.append(row)
-        content = replace_part(content, part, rows, list(measures))
+        content = replace_part(read(path, strict=bool(parts)), part, rows, list(measures))  # others may have written
         write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
         every += rows
     console.print(table(every, f"Speed on {'this CPU' if device == 'cpu' else name}"))

@@ -5,12 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from multistable_experiments.cli.options import default_folder
+from multistable_experiments.cli.options import default_folder, refuse
 from multistable_experiments.errors import exit_on_error
 
 __all__ = ["machines"]
 
 RECIPE = "the machine's recipe"
+LONGEST, SECONDS = 100_000, 3600.0
 
 
 def machines(
@@ -37,7 +38,7 @@ def machines(
         int | None,
         typer.Option(min=1, help="Updates at most; a certified model is not trained on.", show_default=RECIPE),
     ] = None,
-    longest: Annotated[int, typer.Option(min=1, help="Length of the test.")] = 100_000,
+    longest: Annotated[int, typer.Option(min=1, help="Length of the test.")] = LONGEST,
     study: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,19 +51,28 @@ def machines(
     ] = False,
     device: Annotated[str, typer.Option(help="Where to run --long.")] = "cpu",
     processes: Annotated[int, typer.Option(min=1, help="Processes of --study, of one thread each.")] = 1,
-    seconds: Annotated[float, typer.Option(min=0, help="Time of --study.")] = 3600.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Time of --study.")] = SECONDS,
     out: Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results/machines")] = None,
 ) -> None:
     """Train machines on short sequences, and prove that they are right at every length.
 
     One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute to six minutes.
+    Exit code of --study: 1 if a run ended with an error, 2 for a bad value.
     """
     folder = out or default_folder("results") / "machines"
-    if long and not study:
-        raise typer.BadParameter("--long tests the models of studies: give --study")
+    given = {"surrogate": surrogate, "answers": answers, "length": length, "lengths": lengths, "updates": updates}
+    with exit_on_error():
+        if study:
+            if names:
+                raise ValueError(f"give names or --study, not both: got {' '.join(names)}")
+            changed = given | {"surrogate": surrogate != "softmax", "answers": answers != "every"}
+            refuse("with --study", longest=longest != LONGEST, **changed)
+        else:
+            refuse("without --study", long=long, processes=processes != 1, seconds=seconds != SECONDS)
+        if not long:
+            refuse("without --long", device=device != "cpu")
     if study:
         return run_study(folder, study, seeds, processes, seconds, device if long else None)
-    given = {"surrogate": surrogate, "answers": answers, "length": length, "lengths": lengths, "updates": updates}
     run_names(names, seeds, {key: value for key, value in given.items() if value is not None}, longest, folder)
 
 
@@ -70,11 +80,15 @@ def run_study(folder: Path, studies: list[str], seeds: int, processes: int, seco
     from multistable_experiments.state_machines.workers import compute_long, compute_missing
 
     with exit_on_error():
+        failed: list[str] = []
         if device is not None:
             count = compute_long(folder, studies, seconds, device, seeds, say=typer.echo)
         else:
-            count = compute_missing(folder, studies, processes, seconds, seeds, say=typer.echo)
+            count, failed = compute_missing(folder, studies, processes, seconds, seeds, say=typer.echo)
         typer.echo(f"{count} new results in {folder}")
+    if failed:
+        typer.echo(f"not computed: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
 
 
 def run_names(names: list[str] | None, seeds: int, given: dict, longest: int, folder: Path) -> None:

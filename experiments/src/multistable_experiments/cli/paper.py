@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, default_folder
+from multistable_experiments.cli.options import DEVICE_HELP, Recipe, Scale, default_folder, refuse
 from multistable_experiments.cli.rl import reproduce_rl
 from multistable_experiments.errors import exit_on_error
 
@@ -102,6 +102,9 @@ def reproduce(
     1 when data are missing or a run cannot be computed, 2 for a bad value.
     """
     if figures == ["rl"]:
+        with exit_on_error():
+            engine = {"on": on, "cpus": cpus != 1, "gpus": gpus, "address": address, "slurm": slurm}
+            refuse("for rl", scale=scale != "full", recipe=recipe, mirror=mirror, **engine)
         return reproduce_rl(seeds, budget, results, out, device)
     from multistable_experiments.paper.reproduce import parse_duration
     from multistable_experiments.paper.reproduce import reproduce as compute
@@ -113,7 +116,7 @@ def reproduce(
         seconds = parse_duration(budget) if budget else None
         folder = results or default_folder("results")
         recipes = (recipe,) if recipe else ("paper", "best")
-        resources = resources_of(cpus, gpus, address, slurm)
+        resources = resources_of(on, cpus, gpus, address, slurm)
         summary = compute(
             figures or None,
             scale,
@@ -130,9 +133,15 @@ def reproduce(
     raise typer.Exit(summary.exit_code)
 
 
-def resources_of(cpus: int, gpus: float, address: str | None, slurm: list[str] | None) -> "Resources":
+def resources_of(on: str | None, cpus: int, gpus: float, address: str | None, slurm: list[str] | None) -> "Resources":
     from multistable_experiments.engines import Resources
 
+    if on != "ray":
+        refuse("without --on ray", address=address)
+    if on != "slurm":
+        refuse("without --on slurm", slurm=slurm)
+    if on is None:
+        refuse("without --on", cpus=cpus != 1, gpus=gpus)
     pairs = [text.partition("=") for text in slurm or []]
     if any(not (name and sign and value) for name, sign, value in pairs):
         raise ValueError(f"--slurm must be name=value, got {', '.join(map(repr, slurm or []))}")
@@ -168,6 +177,7 @@ def sweep(
         from multistable_experiments.paper.search import Search, run_search, search
         from multistable_experiments.training.loop import Options
 
+        resources = resources_of(on, cpus, gpus, address, slurm)
         if find_spec("optuna") is None:
             raise ImportError("optuna is missing: pip install './experiments[search]'")
         seconds = parse_duration(budget) if budget else math.inf
@@ -179,7 +189,6 @@ def sweep(
                 typer.echo(f"best of {cell} so far: {choice}")
             return
         items = [Search(task, cell, trials, folder, out.resolve(), options, time.time() + seconds) for cell in cells]
-        resources = resources_of(cpus, gpus, address, slurm)
         failed = False
         for each, outcome in run_all(on, run_search, items, resources, out.resolve() / on):
             if isinstance(outcome, EngineError):

@@ -197,13 +197,15 @@ def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[di
         tests = read_json(path)["tests"] if path.exists() else []
     except DamagedFileError as error:
         raise CheckpointError(f"{error}; remove it to run its tests again") from error
-    missing = store.missing_tests(experiment, tests)
+    missing = set(store.missing_tests(experiment, tests))
     device = Processes.join(options.device).device
     try:
         model = SequenceModel.from_pretrained(folder / "model", device=device)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{error}; remove {folder} to compute the run anew") from error
-    for group in groups(missing):
+    for group in groups(experiment.tests):
+        if missing.isdisjoint(group):
+            continue
         if isinstance(group[0], TailAt):
             found = measure_tails(experiment.run, model, [test for test in group if isinstance(test, TailAt)], device)
         else:
@@ -217,7 +219,8 @@ def run_tests(experiment: Experiment, folder: Path, options: Options) -> list[di
 
 
 def groups(tests: Sequence[TestAt | TailAt]) -> list[list[TestAt | TailAt]]:
-    """Group tests that run together: tests of one kind of tail share their streams, the others run alone."""
+    """Group tests that run together, all of them if one is missing: tests of one kind of tail share their streams, and
+    are compared with the shortest one. The others run alone."""
     found: dict[object, list[TestAt | TailAt]] = {}
     for test in tests:
         found.setdefault((test.tail, test.held) if isinstance(test, TailAt) else test, []).append(test)

@@ -22,8 +22,9 @@ from multistable_experiments.machine import describe
 from multistable_experiments.paper.recipes import Choice, apply_choice, has_eigenvalues
 from multistable_experiments.paper.settings import BLACK_PIXELS, PRESETS, has_thresholds, make_run
 from multistable_experiments.tasks.seeds import derive
+from multistable_experiments.training.checkpoint import InUseError
 from multistable_experiments.training.loop import NonFiniteLossError, Options, train_run
-from multistable_experiments.training.results import folder_of
+from multistable_experiments.training.results import check_same, folder_of
 from multistable_experiments.training.resume import METRICS
 from multistable_experiments.training.run import Run
 
@@ -80,7 +81,8 @@ def search(
     deadline: float | None = None,
     say: Callable[[str], None] = print,
 ) -> Choice | None:
-    """Run the trials that the file does not have yet, and return the best choice; None before the first.
+    """Run the trials that the file does not have yet, and return the best choice; None before the first. Raise if the
+    file has trials of other settings.
 
     After ``deadline`` (of ``time.perf_counter()``) no trial is begun; one that is interrupted resumes.
     """
@@ -93,7 +95,7 @@ def search(
         direction="maximize" if larger else "minimize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=1),
     )
-    done = read_json(path)["trials"] if path.exists() else []
+    done = stored_trials(path, run)
     for trial in done:
         study.add_trial(restored(study, trial, run))
     while len(done) < trials and not (deadline and time.perf_counter() >= deadline):
@@ -101,7 +103,10 @@ def search(
         study.sampler = optuna.samplers.TPESampler(
             seed=derive(0, task, layer, number) % 2**32, n_startup_trials=STARTUP
         )
-        done.append(run_trial(study, run, out, options or Options()))
+        trial = run_trial(study, run, out, options or Options())
+        if len(stored_trials(path, run)) != len(done):
+            raise InUseError(f"{path} is in use: another process has added trials")
+        done.append(trial)
         write_search(path, task, layer, done, larger)
         say(f"{task} {layer}, trial {number + 1} of {trials}: {done[-1]['score']:.4f} {done[-1]['choice']}")
     return best_choice(path) if done else None
@@ -198,6 +203,15 @@ def restored(study: Any, stored: dict[str, Any], run: Run) -> Any:
 
 def path_of(results: Path | str, task: str, layer: str) -> Path:
     return Path(results) / "search" / f"{task}-{layer}.json"
+
+
+def stored_trials(path: Path, run: Run) -> list[dict[str, Any]]:
+    """The trials of a file, if there is one; raises if they have other settings than those of ``run``."""
+    if not path.exists():
+        return []
+    found = read_json(path)
+    check_same(run, found.get("base"), path)
+    return found["trials"]
 
 
 def write_search(path: Path, task: str, layer: str, trials: list[dict[str, Any]], larger: bool) -> None:

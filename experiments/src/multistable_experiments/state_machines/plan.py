@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from multistable_experiments.files import read_json
 from multistable_experiments.state_machines.rivals import CELLS, RATES, SEARCH_SEED, Contest
+from multistable_experiments.state_machines.store import stored
 from multistable_experiments.state_machines.training import Training
 from multistable_experiments.tasks.state_tracking import machine
 
@@ -58,10 +58,12 @@ def contests(folder: Path, seeds: int = 5, names: tuple[str, ...] = tuple(CONTES
 def chosen_rate(search: list[Contest], folder: Path) -> float | None:
     """The rate whose model fails last in the check during training, by the loss where they are equal; None while a run
     is missing."""
-    paths = [folder / f"{each.name}.json" for each in search]
-    if not all(path.exists() for path in paths):
-        return None
-    return min((quality(read_json(path)), each.rate) for path, each in zip(paths, search, strict=True))[1]
+    found: list[tuple[tuple[float, float], float]] = []
+    for each in search:
+        if (result := stored(each, folder)) is None:
+            return None
+        found.append((quality(result), each.rate))
+    return min(found)[1]
 
 
 def quality(result: dict[str, Any]) -> tuple[float, float]:

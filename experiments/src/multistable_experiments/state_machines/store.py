@@ -18,11 +18,28 @@ from multistable_experiments.state_machines.rivals import Contest, contest
 from multistable_experiments.state_machines.training import Training, build, train
 from multistable_experiments.tasks.state_tracking import failing_length, machine
 
-__all__ = ["LONG", "Item", "compute", "decode", "load", "load_model", "record", "record_contest", "record_long"]
+__all__ = [
+    "LONG",
+    "Item",
+    "compute",
+    "decode",
+    "load",
+    "load_model",
+    "record",
+    "record_contest",
+    "record_long",
+    "stored",
+]
 
 LONG = {"longest": 1_000_000, "sequences": 1_000}
 """The test of the goal, on stored models; its results are called ``long-<name>.json``."""
 Item = Training | Contest
+
+
+def stored(item: Item, folder: Path) -> dict[str, Any] | None:
+    """The result of this name, None if there is none; raises if it is that of other settings."""
+    entry, settings = ("contest", asdict(item)) if isinstance(item, Contest) else ("training", item.settings())
+    return stored_result(folder / f"{item.name}.json", entry, settings)
 
 
 def record(
@@ -34,17 +51,17 @@ def record(
 ) -> dict[str, Any]:
     """Train, certify, test on long inputs, and write ``<folder>/<name>.json``, unless that is there; ``about`` is this
     machine."""
-    path, settings = folder / f"{training.name}.json", training.settings()
-    if (stored := stored_result(path, "training", settings)) is not None:
-        size = stored["test"]["longest"], stored["test"]["sequences"]
+    path = folder / f"{training.name}.json"
+    if (found := stored(training, folder)) is not None:
+        size = found["test"]["longest"], found["test"]["sequences"]
         if size != (longest, sequences):
             raise ValueError(f"{path} was tested on {size[1]} sequences of {size[0]:,} steps: move it away")
-        return stored
+        return found
     start = time.perf_counter()
     model, verdict, updates = train(training)
     seconds = time.perf_counter() - start
     result = {
-        "training": settings,
+        "training": training.settings(),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "updates": updates,
         "seconds": round(seconds, 2),
@@ -60,12 +77,11 @@ def record(
 
 def record_contest(item: Contest, folder: Path, about: dict[str, Any] | None = None) -> dict[str, Any]:
     """Train a layer, measure its failing length, and write ``<folder>/<name>.json``, unless that is there."""
-    path, settings = folder / f"{item.name}.json", asdict(item)
-    if (stored := stored_result(path, "contest", settings)) is not None:
-        return stored
-    result = {"contest": settings, **contest(item), "machine": about or describe()}
+    if (found := stored(item, folder)) is not None:
+        return found
+    result = {"contest": asdict(item), **contest(item), "machine": about or describe()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, result)
+    write_json(folder / f"{item.name}.json", result)
     return result
 
 
@@ -74,12 +90,12 @@ def record_long(name: str, folder: Path, device: str, about: dict[str, Any] | No
     there."""
     path, result = folder / f"long-{name}.json", read_json(folder / f"{name}.json")
     settings = {"name": name, "weights": checksum(result["weights"])}
-    if (stored := stored_result(path, "model", settings)) is not None:
-        return stored
+    if (found := stored_result(path, "model", settings)) is not None:
+        return found
     start = time.perf_counter()
-    found = measure(load_model(result), Training(**result["training"]), **LONG, device=device)
+    test = measure(load_model(result), Training(**result["training"]), **LONG, device=device)
     seconds = round(time.perf_counter() - start, 2)
-    long = {"model": settings, "test": found, "seconds": seconds, "machine": (about or describe()) | {"device": device}}
+    long = {"model": settings, "test": test, "seconds": seconds, "machine": (about or describe()) | {"device": device}}
     write_json(path, long)
     return long
 

@@ -13,7 +13,7 @@ import torch
 from multistable.ops.checks import check_choice
 from multistable_experiments.machine import describe
 from multistable_experiments.state_machines.plan import STUDIES, contests, trainings
-from multistable_experiments.state_machines.store import Item, compute, record_long
+from multistable_experiments.state_machines.store import Item, compute, record_long, stored
 from multistable_experiments.training.processes import check_device
 
 __all__ = ["compute_long", "compute_missing", "planned"]
@@ -38,29 +38,34 @@ def compute_missing(
     seconds: float,
     seeds: int = 5,
     say: Callable[[str], object] = print,
-) -> int:
-    """Compute and store what is missing of the studies, in their order; return how many results are new.
+) -> tuple[int, list[str]]:
+    """Compute and store what is missing of the studies, in their order; return how many results are new, and the names
+    of runs that ended with an error.
 
     A run that is not finished in time is stopped and computed again next time; results are written whole or not at all.
+    Raises, before any work, if the folder holds the result of other settings under the name of a run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     deadline, done = time.monotonic() + seconds, 0
-    begun: set[str] = set()
+    failed: list[str] = []
+    begun = {item.name for item in planned(folder, studies, seeds) if stored(item, folder) is not None}
     with _started(processes, folder, describe() | {"threads": 1}) as (tasks, next_ended):
         running = 0
         while (left := deadline - time.monotonic()) > 0:
             for item in planned(folder, studies, seeds):
-                if running < processes and item.name not in begun and not (folder / f"{item.name}.json").exists():
+                if running < processes and item.name not in begun:
                     begun.add(item.name)
-                    tasks.put(item)
-                    running += 1
+                    if stored(item, folder) is None:
+                        tasks.put(item)
+                        running += 1
             if running == 0:
                 break
             if (ended := next_ended(min(5.0, left))) is not None:
                 name, error = ended
                 running, done = running - 1, done + (error is None)
+                failed += [] if error is None else [name]
                 say(f"{name}: {error or 'stored'}, {max(0, deadline - time.monotonic()):.0f} s left")
-    return done
+    return done, failed
 
 
 @contextmanager
@@ -103,12 +108,16 @@ def compute_long(
         check_choice("study", study, tuple(STUDIES))  # not rivals, whose weights are not stored
     check_device(device)
     deadline, about, done = time.monotonic() + seconds, describe(), 0
-    for name in (item.name for study in studies for item in trainings(study, seeds)):
-        stored = (folder / f"{name}.json").exists() and not (folder / f"long-{name}.json").exists()
-        if stored and time.monotonic() < deadline:
-            result = record_long(name, folder, device, about)
+    for item in (item for study in studies for item in trainings(study, seeds)):
+        if time.monotonic() >= deadline:
+            break
+        if stored(item, folder) is None:
+            continue
+        is_new = not (folder / f"long-{item.name}.json").exists()
+        result = record_long(item.name, folder, device, about)  # raises if there is one of other weights
+        if is_new:
             done += 1
-            say(f"{name}: fails at {result['test']['failing_length']}, {deadline - time.monotonic():.0f} s left")
+            say(f"{item.name}: fails at {result['test']['failing_length']}, {deadline - time.monotonic():.0f} s left")
     return done
 
 

@@ -65,8 +65,8 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     with checkpoint.alone_in(folder, mirror) if processes.first else nullcontext() as attempt:
         if processes.first:
             results.write_run(folder, run)
-            if mirror is not None and (finished := results.read(folder, run)) is not None and processes.count == 1:
-                return finished  # on another machine
+            if processes.count == 1 and (finished := results.read(folder, run)) is not None:
+                return finished  # by another process meanwhile, or on another machine
         with processes.naming_the_lost(), named_memory_errors(f"the run {folder.name}"):
             processes.wait()
             return Training(run, folder, options, processes, attempt).finish()

@@ -13,7 +13,7 @@ from multistable_experiments.training import checkpoint
 from multistable_experiments.training.evaluate import evaluate_stream
 from multistable_experiments.training.run import Run
 
-__all__ = ["FILE", "evaluate_lengths", "folder_of", "load_trained", "read", "write", "write_run"]
+__all__ = ["FILE", "check_same", "evaluate_lengths", "folder_of", "load_trained", "read", "write", "write_run"]
 
 RUN = "run.json"
 FILE = "result.json"

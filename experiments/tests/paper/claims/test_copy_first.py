@@ -1,5 +1,6 @@
 """Claims on copy-first-input: what every seed must do, and notes."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -111,3 +112,19 @@ def test_every_length_must_be_resilient():
     for T in (1_000, 10_000, 100_000):
         finding = TRAINED["longer-bmru-resilient"].measure(records(**changed_stream("bmru", T, 1.0, 0.6)))
         assert finding.verdict == "not held", T
+
+
+def test_an_error_that_is_not_a_number_is_a_loss():
+    finding = TRAINED["longer-bmru-overwrites"].measure(records(**changed_stream("bmru", 100_000, 1.0, math.nan)))
+    assert finding.verdict == "not held"
+    assert finding.measured.endswith("nan% of the loss, nan% to nan% by seed")
+
+
+def test_a_seed_that_loses_counts_where_the_mean_does_not(all_records):
+    """The first seed loses ten times its error, which stays when values are put back; the others gain more."""
+    better = records(range(1, 5), streams=STREAMS | {("bmru", 100, 1.0): 0.5})
+    worse = records([0], streams=STREAMS, restored=0.1)
+    found = {r.name: r for r in [*all_records, *better, *worse]}
+    finding = TRAINED["longer-bmru-overwrites"].measure(list(found.values()))
+    assert finding.verdict == "not held"
+    assert finding.measured.endswith("0% to 0% by seed, of the seeds that lose")

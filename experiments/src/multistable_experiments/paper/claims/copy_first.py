@@ -236,12 +236,16 @@ def longer_bmru_overwrites(records: Sequence[Record]) -> Finding:
         words = "{} at T = {:,}, {} at T = {:,}, {} with them put back".format(
             number(scores["before"]), SHORT, number(scores["after"]), LONG, number(scores["restored"])
         )
-        if after <= before:
+        shares = [(a - r) / (a - b) for b, a, r in zip(*scores.values(), strict=True) if not a <= b]  # NaN is a loss
+        if not shares:
             return True, f"{words}: nothing is lost"
-        share = (after - restored) / (after - before)
-        shares = [(a - r) / (a - b) for b, a, r in zip(*scores.values(), strict=True) if a > b]
-        spread = f", {min(shares):.0%} to {max(shares):.0%} by seed" if len(shares) > 1 else ""
-        return min(shares) >= MOST, f"{words}: {share:.0%} of the loss{spread}"
+        spread = f"{min(shares):.0%} to {max(shares):.0%} by seed"
+        if after <= before:
+            lost = f"{spread}, of the seeds that lose"
+        else:
+            share = (after - restored) / (after - before)
+            lost = f"{share:.0%} of the loss" + (f", {spread}" if len(shares) > 1 else "")
+        return min(shares) >= MOST, f"{words}: {lost}"
 
     name = "bmru-T100"
     numbers = {
