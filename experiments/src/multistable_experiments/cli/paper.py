@@ -45,7 +45,7 @@ CpusOption = Annotated[int, typer.Option(min=1, help="Cores of each task.")]
 GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each task; on Ray also a fraction, such as 0.25.")]
 AddressOption = Annotated[
     str | None,
-    typer.Option(help='Of a Ray cluster, "auto" for the one of this machine.', show_default="a Ray of its own"),
+    typer.Option(help='Address of a Ray cluster; "auto" finds one on this machine.', show_default="start Ray here"),
 ]
 MirrorOption = Annotated[
     str | None,
@@ -144,7 +144,7 @@ def sweep(
     cells: Annotated[list[str], typer.Argument(help="The layers: bmru, lru, hybrid, mingru, gru.")],
     trials: Annotated[int, typer.Option(min=1, help="Trials in all, those of earlier calls included.")] = 16,
     budget: Annotated[str, typer.Option(help="Begin no trial after this time.", show_default="never")] = "",
-    out: Annotated[Path, typer.Option(help="Folder for the runs of trials, which are removed.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for the runs of trials, removed as they end.")] = Path("runs"),
     results: ResultsOption = None,
     device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "auto",
     on: OnOption = None,
@@ -156,7 +156,7 @@ def sweep(
     """Search settings of layers for a task, on validation data alone, for the recipe "best".
 
     All trials are stored in results/search. Interrupt it at any time:
-    the same command goes on. With --on, the search of each layer is a task of
+    the same command resumes. With --on, the search of each layer is a task of
     Ray or a job of Slurm. Needs Optuna, the extra "search" of the experiments.
     """
     with exit_on_error():
@@ -200,7 +200,7 @@ def figure(
         Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
     ] = None,
 ) -> None:
-    """Draw a figure of the paper, t-maze, machine, failing-length or share-of-copy, as SVG and PNG.
+    """Draw a figure as SVG and PNG: one of the paper's, or t-maze, machine, failing-length or share-of-copy.
 
     Figures of trained models show the results that exist, and name those that are missing.
     """
