@@ -286,14 +286,15 @@ def claims(
 
 
 def describe_missing(records: list["Record"], scale: Scale, recipes: tuple[Recipe, ...]) -> str:
-    """How many runs are missing, and the seconds of GPU time they would take."""
+    """How many runs are missing, and how long they would take (``store.estimate_seconds``)."""
     from multistable_experiments.paper import store
     from multistable_experiments.paper.experiments import plan
 
     planned = plan(None, scale, None, recipes)
     missing = store.missing(records, planned)
     seconds = sum(store.estimate_seconds(each, records) for each in missing)
-    return f"{len(missing)} of {len(planned)} runs are missing: about {seconds:,.0f} s of an H200"
+    speed = "at the speed of stored runs of the same layers, or of an H200 if there are none"
+    return f"{len(missing)} of {len(planned)} runs are missing: about {seconds:,.0f} s, {speed}"
 
 
 def report(
