@@ -84,9 +84,10 @@ NO_PROOF = """
 Not proven to be right: {verdict.reason}.
 """
 AGENT = """\
-An agent with a `{run.cell}` memory that learned T-mazes{noise} with corridors of at most {run.longest} steps (PPO, seed
-{run.seed}). It was trained again from its stored settings when this card was made. The shares of right turns in its
-rollouts are {those} of the stored result. Greedy, in corridors of other lengths:
+An agent with a `{run.cell}` memory. It learned T-mazes{noise}, whose corridors have at most {run.longest} steps (PPO,
+seed {run.seed}). It was trained again from its stored settings when this card was made. The shares of correct turns in
+its rollouts are {those} of the stored result. Episodes with greedy actions, in corridors of other lengths: those with
+the right turn, those with the wrong one, and those in which it did not always walk forward before (strayed):
 
 """
 LOADING = """

@@ -29,6 +29,5 @@ def test_random_shapes_are_shown_if_there_are_any(rows, shown, words, tmp_path):
     assert words in figure.get_supxlabel()
 
 
-@pytest.mark.filterwarnings("ignore:No artists with labels")
 def test_without_results_it_says_so(tmp_path):
     assert "no results yet" in draw_share_of_copy(tmp_path / "none.json").get_supxlabel()

@@ -124,5 +124,6 @@ def test_write_makes_a_page_without_results(tmp_path: Path, monkeypatch: pytest.
     page = path.read_text()
     assert_self_contained(page)
     assert "No run yet" in page
+    assert not re.search(r"<tbody>\s*</tbody>", page)
     assert '<li class="not-measured"><b>54</b>not measured</li>' in page
     assert told == ["figure surrogates", "figure copy-first"]

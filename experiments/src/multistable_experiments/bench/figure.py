@@ -33,7 +33,8 @@ def draw_share_of_copy(path: Path) -> Figure:
         axis.axhline(1, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
         for name in (kernel for kernel in KERNELS if kernel.endswith(passes)):
             draw_kernel(axis, name.split()[0], shares(rows, name, drawn_at_random))
-    axes.flat[0].legend(frameon=False, fontsize=8, loc="lower right")
+    if any(line.get_marker() == "o" for line in axes.flat[0].lines):
+        axes.flat[0].legend(frameon=False, fontsize=8, loc="lower right")
     words = "random shapes" if drawn_at_random else "shapes on which the kernels were tuned; others are slower"
     figure.supxlabel(words if rows else "no results yet: multistable bench --device cuda", fontsize=8, color=GREY)
     return figure

@@ -32,17 +32,17 @@ def machines(
     ] = None,
     lengths: Annotated[
         Literal["uniform", "log"] | None,
-        typer.Option(help="How lengths are drawn; log: half are below the root of --length.", show_default=RECIPE),
+        typer.Option(help="How lengths are drawn; log: half are below sqrt(--length).", show_default=RECIPE),
     ] = None,
     updates: Annotated[
         int | None,
-        typer.Option(min=1, help="Updates at most; a certified model is not trained on.", show_default=RECIPE),
+        typer.Option(min=1, help="Most updates; training ends once the model is certified.", show_default=RECIPE),
     ] = None,
     longest: Annotated[int, typer.Option(min=1, help="Length of the test.")] = LONGEST,
     study: Annotated[
         list[str] | None,
         typer.Option(
-            help="Compute what is missing of a study of docs/machines.md instead: every, last, large, idle, brackets, "
+            help="Instead compute what is missing of a study in docs/machines.md: every, last, large, idle, brackets, "
             "noise or rivals; may be repeated."
         ),
     ] = None,
@@ -50,8 +50,8 @@ def machines(
         bool, typer.Option("--long", help="With --study: test its stored models on 1,000 sequences of 1,000,000 steps.")
     ] = False,
     device: Annotated[str, typer.Option(help="Where to run --long.")] = "cpu",
-    processes: Annotated[int, typer.Option(min=1, help="Processes of --study, of one thread each.")] = 1,
-    seconds: Annotated[float, typer.Option(min=0, help="Time of --study.")] = SECONDS,
+    processes: Annotated[int, typer.Option(min=1, help="Processes for --study, with one thread each.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0, help="With --study: stop after this time.")] = SECONDS,
     out: Annotated[Path | None, typer.Option(help="Folder of results.", show_default="results/machines")] = None,
 ) -> None:
     """Train machines on short sequences, and prove that they are right at every length.

@@ -45,7 +45,7 @@ CpusOption = Annotated[int, typer.Option(min=1, help="Cores of each task.")]
 GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each task; on Ray also a fraction, such as 0.25.")]
 AddressOption = Annotated[
     str | None,
-    typer.Option(help='Of a Ray cluster, "auto" for the one of this machine.', show_default="a Ray of its own"),
+    typer.Option(help='Address of a Ray cluster; "auto" finds one on this machine.', show_default="start Ray here"),
 ]
 MirrorOption = Annotated[
     str | None,
@@ -153,7 +153,7 @@ def sweep(
     cells: Annotated[list[str], typer.Argument(help="The layers: bmru, lru, hybrid, mingru, gru.")],
     trials: Annotated[int, typer.Option(min=1, help="Trials in all, those of earlier calls included.")] = 16,
     budget: Annotated[str, typer.Option(help="Begin no trial after this time.", show_default="never")] = "",
-    out: Annotated[Path, typer.Option(help="Folder for the runs of trials, which are removed.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for the runs of trials, removed as they end.")] = Path("runs"),
     results: ResultsOption = None,
     device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "auto",
     on: OnOption = None,
@@ -165,7 +165,7 @@ def sweep(
     """Search settings of layers for a task, on validation data alone, for the recipe "best".
 
     All trials are stored in results/search. Interrupt it at any time:
-    the same command goes on. With --on, the search of each layer is a task of
+    the same command resumes. With --on, the search of each layer is a task of
     Ray or a job of Slurm. Needs Optuna, the extra "search" of the experiments.
     """
     with exit_on_error():
@@ -209,7 +209,7 @@ def figure(
         Recipe | None, typer.Option(help=RECIPE_HELP, show_default="a picture of paper and of best")
     ] = None,
 ) -> None:
-    """Draw a figure of the paper, t-maze, machine, failing-length or share-of-copy, as SVG and PNG.
+    """Draw a figure as SVG and PNG: one of the paper's, or t-maze, machine, failing-length or share-of-copy.
 
     Figures of trained models show the results that exist, and name those that are missing.
     """
@@ -295,14 +295,15 @@ def claims(
 
 
 def describe_missing(records: list["Record"], scale: Scale, recipes: tuple[Recipe, ...]) -> str:
-    """How many runs are missing, and the seconds of GPU time they would take."""
+    """How many runs are missing, and how long they would take (``store.estimate_seconds``)."""
     from multistable_experiments.paper import store
     from multistable_experiments.paper.experiments import plan
 
     planned = plan(None, scale, None, recipes)
     missing = store.missing(records, planned)
     seconds = sum(store.estimate_seconds(each, records) for each in missing)
-    return f"{len(missing)} of {len(planned)} runs are missing: about {seconds:,.0f} s of an H200"
+    speed = "at the speed of stored runs of the same layers, or of an H200 if there are none"
+    return f"{len(missing)} of {len(planned)} runs are missing: about {seconds:,.0f} s, {speed}"
 
 
 def report(

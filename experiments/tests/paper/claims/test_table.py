@@ -36,6 +36,13 @@ def test_the_table_fits_into_80_columns(capsys, monkeypatch):
     assert lines[-2:] == ["tuned: 27 held", "best: 27 not measured"]
 
 
+def test_without_its_file_the_theory_is_said_to_be_missing(capsys):
+    findings = {None: {}, "best": measure([], "best")}
+    show(findings)
+    assert "\ntheory: no theory.json in the folder of results\n" in capsys.readouterr().out
+    assert "theory" not in markdown(findings)
+
+
 def test_verdicts_are_counted():
     findings = {claim: Finding(held, "") for claim, held in zip(CLAIMS, (True, False, None, True), strict=False)}
     assert counts(findings) == "2 held, 1 not held, 1 not measured"

@@ -92,6 +92,8 @@ def test_stationary_memory_shows_states_and_errors(monkeypatch):
     assert [y_of(line).tolist() for line in bmru.lines] == [[1.0, 1.0], [-1.0, -1.0]]
     assert y_of(lru.lines[0]).tolist() == pytest.approx([2**0.5, 0.5])
     assert [y_of(line).tolist() for line in right.lines[:2]] == [[1e-16] * 3, errors["LRU"]]
+    ticks = zip(right.get_yticks(), (tick.get_text() for tick in right.get_yticklabels()), strict=True)
+    assert dict(ticks)[1e-16] == "0"
 
 
 def test_gradients_are_constant_or_zero():

@@ -58,7 +58,8 @@ def show(findings: Findings) -> None:
     console = Console()
     console.print(table)
     for recipe, found in findings.items():
-        console.print(f"{recipe or 'theory'}: {counts(found)}", highlight=False)
+        words = counts(found) or "no theory.json in the folder of results"
+        console.print(f"{recipe or 'theory'}: {words}", highlight=False)
 
 
 def as_json(findings: Findings) -> str:
@@ -86,7 +87,7 @@ def as_json(findings: Findings) -> str:
 def markdown(findings: Findings) -> str:
     """A row per claim on trained models, with a column per recipe; folded tables of the notes and of the theory."""
     trained: Findings = {recipe: found for recipe, found in findings.items() if recipe is not None}
-    theory: Findings = {recipe: found for recipe, found in findings.items() if recipe is None}
+    theory: Findings = {recipe: found for recipe, found in findings.items() if recipe is None and found}
     lines = [f"Recipe `{recipe}`: {counts(found)}." for recipe, found in trained.items()]
     lines += ["", *rows(trained), "", *folded("Notes to these claims", notes(trained))]
     if theory:

@@ -21,6 +21,9 @@ __all__ = [
     "surrogates",
 ]
 
+ZERO = 1e-16
+"""Where an error of exactly 0 is drawn on a logarithmic axis."""
+
 
 def draw_equilibria(axis: Axes, diagram: BifurcationDiagram, colour: str) -> None:
     """Stable branches solid, unstable ones dashed; sorted along h, so that a curve through the folds stays one line."""
@@ -167,9 +170,12 @@ def stationary_memory() -> Figure:
     axes[0, 1].set_ylim(bottom=0)
     right = axes[0, 2]
     for name, colour in (("BMRU", BLUE), ("LRU", RED)):
-        right.loglog(data.lengths, [max(e, 1e-16) for e in data.errors[name]], color=colour, marker="o", ms=3, lw=1.5)
-        right.text(data.lengths[-1], max(data.errors[name][-1], 1e-16) * 4, name, color=colour, fontsize=9, ha="right")
+        errors = [max(error, ZERO) for error in data.errors[name]]
+        right.loglog(data.lengths, errors, color=colour, marker="o", ms=3, lw=1.5)
+        right.text(data.lengths[-1], errors[-1] * 4, name, color=colour, fontsize=9, ha="right")
     right.set_ylim(top=100)  # room for the upper name
+    powers = (-12, -8, -4, 0)
+    right.set_yticks([ZERO, *(10.0**n for n in powers)], ["0", *(f"$10^{{{n}}}$" for n in powers)])
     right.axvline(50, color=BAND, lw=3, zorder=0)
     right.text(50, 1e-8, "trained", color="#6a6a6a", fontsize=8, rotation=90, ha="right")
     label(right, "error against length", "sequence length T", "mean squared error")
