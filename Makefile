@@ -14,6 +14,8 @@ PYTHON ?= python3
 BASE ?= HEAD~1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# A test that hangs fails after 15 minutes; the slowest take a tenth of that.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
 KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/triton/test_*.py))
 
@@ -26,8 +28,8 @@ demo: .venv/experiments
 # Triton is imported, so the tests of the kernels run again by themselves.
 test: CHOSEN := -m "not extra"
 test test-all: .venv/dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(CHOSEN)
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest --numprocesses 2 $(CHOSEN) $(KERNEL_TESTS)
+	$(PYTEST) --dist loadfile $(CHOSEN)
+	TRITON_INTERPRET=1 $(PYTEST) $(CHOSEN) $(KERNEL_TESTS)
 
 # Uses the python3, torch, Triton and pytest of the machine, and installs nothing.
 test-gpu:

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -48,16 +48,16 @@ def test_threads_run_at_the_same_time():
 def test_without_new_threads_the_caller_does_the_work(monkeypatch):
     """As in an ``atexit`` handler, or when the system refuses more threads."""
 
-    def refuse(thread):
+    def refuse(function, arguments):
         raise RuntimeError("can't start new thread")
 
     team = threads._Team()
     monkeypatch.setattr(threads, "_team", lambda: team)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(threads, "start_new_thread", refuse)
     done = []
     for_each("abc", lambda item: done.append((threading.get_ident(), item)), 3)
     assert done == [(threading.get_ident(), item) for item in "abc"]
-    assert team.threads == [], "the next call must try again"
+    assert team.size == 0, "the next call must try again"
 
 
 def test_an_error_in_another_thread_is_raised():
@@ -116,21 +116,63 @@ def run_python(code: str) -> tuple[int, str, str]:
 
 
 def test_an_interrupt_while_a_thread_starts_does_not_hang_the_process():
-    """A thread that the interrupt kept from being counted must not be waited for at the end."""
+    """A thread that the interrupt kept from being counted does not keep the process from its end."""
     code = """if True:
-        import threading
-        from multistable.ops.threads import for_each
-        start = threading.Thread.start
-        def interrupted(thread):
-            start(thread)
+        from multistable.ops import threads
+        start = threads.start_new_thread
+        def interrupted(*args):
+            start(*args)
             raise KeyboardInterrupt
-        threading.Thread.start = interrupted
+        threads.start_new_thread = interrupted
         try:
-            for_each("abc", print, 2)
+            threads.for_each("abc", print, 2)
         except KeyboardInterrupt:
             print("raised")
         """
     assert run_python(code) == (0, "raised\n", "")
+
+
+def interrupt_at(point):
+    """A trace function that interrupts the calling thread before its ``point``-th instruction from now on."""
+    left = point
+
+    def trace(frame, event, arg):
+        nonlocal left
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if not left:
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def ends(team):
+    """Whether all threads of a team end when they are told to, as at the end of a process."""
+    ender = threading.Thread(target=threads._end_team, daemon=True)
+    ender.start()
+    ender.join(timeout=10)
+    return not ender.is_alive()
+
+
+def test_an_interrupt_at_any_point_leaves_threads_that_work_and_end(monkeypatch):
+    """With locks that are written in Python an interrupt in the wrong place left one locked for ever."""
+    for point in range(1, 10_000):
+        team = threads._Team()
+        monkeypatch.setattr(threads, "_team", lambda team=team: team)
+        sys.settrace(interrupt_at(point))
+        try:
+            for_each("abc", str, 2)
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert point > 100
+            return
+        finally:
+            sys.settrace(None)
+        together = threading.Barrier(2, timeout=10)
+        for_each("ab", lambda item, together=together: together.wait(), 2)
+        assert ends(team)
 
 
 def test_a_finished_task_keeps_nothing_alive():
@@ -162,7 +204,7 @@ def test_a_process_ends_after_its_threads_have():
             print("freed", flush=True)
         def interrupted(begun):
             raise KeyboardInterrupt  # the second
-        threads.wait = interrupted
+        threads._wait = interrupted
         try:
             threads.for_each("ab", work, 2)
         except KeyboardInterrupt:
@@ -180,10 +222,11 @@ def test_calls_after_the_team_has_ended_run_in_the_calling_thread(before):
             time.sleep(0.1)  # enough for another thread to take the next item
             print(item, threading.current_thread().name)
         def last():
-            for_each("abc", work, 3)
+            threads.start_new_thread = lambda work, args: [print("started"), args[-1].release()]
+            threads.for_each("abc", work, 3)
         atexit.register(last)
-        from multistable.ops.threads import for_each
-        for_each({before!r}, lambda item: None, 3)
+        from multistable.ops import threads
+        threads.for_each({before!r}, lambda item: None, 3)
         """
     assert run_python(code) == (0, "a MainThread\nb MainThread\nc MainThread\n", "")
 
@@ -226,16 +269,24 @@ def test_a_thread_does_not_hold_an_error_for_long():
 
 
 def test_a_thread_lets_go_of_the_work_before_it_says_that_it_is_done():
-    held, future, released = Held(), Future(), []
-    alive = weakref.ref(held)
+    held, released = Held(), []
+    alive, dropped, done = weakref.ref(held), threading.Event(), threading.Event()
+
+    class Watched:
+        """Stands for the lock that the thread releases."""
+
+        def release(self):
+            released.append(alive() is None)
+            done.set()
 
     def work(held=held):
-        pass
+        dropped.wait(10)
 
-    future.add_done_callback(lambda _: released.append(alive() is None))  # called by the thread
-    threads._tasks_of(1).put((future, work))
+    task = threads._Task(work, done=Watched())
+    threads._tasks_of(1).put(task)
     del held, work
-    wait([future])
+    dropped.set()
+    assert done.wait(10)
     assert released == [True]
 
 
@@ -297,7 +348,7 @@ class Scans(Dataset):
 def used_team(two_threads):
     """Start the team's threads: a forked child inherits the team without them."""
     bmru_scan(**bmru_inputs(torch.float32, shape=LARGE), backend="cpu")
-    assert threads._team().threads
+    assert threads._team().size
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
