@@ -19,7 +19,7 @@ def agents(pattern: str) -> list[dict]:
 
 
 def t_maze(pattern: str = SHARED) -> str:
-    """Right turns in percent by length, one number per seed, at the learning rate of each cell."""
+    """Correct turns in percent at the end of training and by length, one number per seed, at the rates of each cell."""
     return "\n\n".join(
         f"{words}:\n\n{mazes(noise, pattern)}" for noise, words in ((False, "Without noise"), (True, "With noise"))
     )
@@ -39,12 +39,19 @@ def mazes(noise: bool, pattern: str) -> str:
             found = [{walk["length"]: success(walk) for walk in r["walks"]} for r in own]
             at = [[by_length.get(length, "-") for by_length in found] for length in lengths]
             words = f"**{rate:g}**" if rate == best else f"{rate:g}"
-            rows.append((cell, words, ", ".join(str(r["run"]["seed"]) for r in own), *map(", ".join, at)))
-    return markdown_table("; ".join(["cell", "rate", "seeds", *(f"{length:,}" for length in lengths)]), rows)
+            seeds, ends = [str(r["run"]["seed"]) for r in own], [f"{100 * at_end(r):.0f}" for r in own]
+            rows.append((cell, words, *map(", ".join, (seeds, ends, *at))))
+    names = ["cell", "rate", "seeds", "end of training", *(f"{length:,}" for length in lengths)]
+    return markdown_table("; ".join(names), rows)
+
+
+def at_end(result: dict) -> float:
+    """The share of correct turns at the end of a training, in as many rollouts as decide which weights are the best."""
+    return fmean(result["training"][-result["run"]["window"] :])
 
 
 def success(walk: dict) -> str:
-    """Right turns in percent; 100 only if it is all of them.
+    """Correct turns in percent; 100 only if it is all of them.
 
     >>> success({"right": 9_999, "wrong": 1, "strayed": 0}), success({"right": 3, "wrong": 0, "strayed": 0})
     ('99.9', '100')
@@ -54,7 +61,7 @@ def success(walk: dict) -> str:
 
 
 def rates(pattern: str = SHARED) -> str:
-    """Right turns in the best five rollouts of training in a row, at each learning rate of the search."""
+    """Correct turns in the best five rollouts of training in a row, at each learning rate of the search."""
     results = [r for r in agents(pattern) if is_search(r)]
     found = {(r["run"]["cell"], r["run"]["noise"], r["run"]["rate"]): f"{100 * most_right(r):.1f}" for r in results}
     chosen = maze_rates(results)
