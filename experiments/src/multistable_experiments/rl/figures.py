@@ -27,14 +27,19 @@ def draw_t_maze(folder: Path) -> Figure:
     """Success in T-mazes by the length of the corridor; all agents were trained in corridors of 1 to 30 steps.
 
     Means over the seeds; bars span the least to the greatest. Dashed: the same cell from a start made to hold. Left:
-    the corridor looks the same at every step. Right: two of its three numbers are noise.
+    the corridor looks the same at every step. Right: two of its three numbers are noise. Above: the critic's error
+    trains the memory, too. Below: the actor's alone does.
     """
-    results = load(folder)
-    figure, axes = panels(1, 2, width=4.2, height=2.8, sharey=True)
-    for axis, noise, title in zip(axes.flat, (False, True), ("without noise", "with noise"), strict=True):
-        label(axis, title, "steps to the junction", "" if noise else "right turns")
-        draw_panel(axis, successes(results, noise))
-    if not results:
+    figure, axes = panels(2, 2, width=4.2, height=2.5, sharex=True, sharey=True)
+    shown = False
+    for row, (apart, critic) in zip(axes, ((False, "shared critic"), (True, "critic apart")), strict=True):
+        results = load(folder, apart)
+        for axis, noise, title in zip(row, (False, True), ("without noise", "with noise"), strict=True):
+            length = "steps to the junction" if apart else ""
+            label(axis, f"{title}, {critic}", length, "" if noise else "correct turns")
+            draw_panel(axis, successes(results, noise))
+        shown = shown or bool(results)
+    if not shown:
         figure.supxlabel("no results yet: multistable rl t-maze", fontsize=8)
     return figure
 
@@ -62,7 +67,7 @@ def draw_panel(axis: Axes, found: dict[str, dict[int, list[float]]]) -> None:
 
 
 def successes(results: Sequence[dict[str, Any]], noise: bool) -> dict[str, dict[int, list[float]]]:
-    """The share of right turns at each length, one for each seed, at the learning rate of each cell.
+    """The share of correct turns at each length, one for each seed, at the learning rate of each cell.
 
     An agent that guessed did not walk on as far as others did; it goes on guessing as before.
     """

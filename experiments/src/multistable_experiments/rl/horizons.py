@@ -103,9 +103,9 @@ def width_of(cell: str, bmru_width: int) -> int:
 
 
 def train(run: TMazeRun, checkpoint: Checkpoint | None = None) -> tuple[Agent, dict[str, Any], Callable[[], None]]:
-    """The agent with its best weights; the notes: right turns in each rollout, seconds; what keeps them.
+    """The agent with its best weights; the notes: correct turns in each rollout, seconds; what keeps them.
 
-    The best weights are those behind the ``window`` rollouts that had the most right turns, the last of several. An
+    The best weights are those behind the ``window`` rollouts that had the most correct turns, the last of several. An
     agent can lose in one update what it had learned: with a latch, one threshold too low is enough.
     """
     checkpoint = checkpoint or Checkpoint()

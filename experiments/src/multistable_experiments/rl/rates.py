@@ -19,7 +19,7 @@ def is_search(result: Result) -> bool:
 
 
 def maze_rates(results: Iterable[Result]) -> dict[str, float]:
-    """By cell: the rate with most right turns in training, in percent, as the mean of mazes with and without noise."""
+    """By cell: the rate with most correct turns in training, in percent, a mean of mazes with and without noise."""
     return best_of(results, lambda mean: round(mean, 2), most_right)
 
 
@@ -41,6 +41,6 @@ def best_of(results: Iterable[Result], rounded: Any, score: Any) -> dict[str, fl
 
 
 def most_right(result: Result) -> float:
-    """The share of right turns in the best rollouts in a row of a training."""
+    """The share of correct turns in the best rollouts in a row of a training."""
     training, window = result["training"], result["run"]["window"]
     return max(sum(training[i : i + window]) / window for i in range(max(1, len(training) - window + 1)))

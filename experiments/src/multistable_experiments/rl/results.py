@@ -49,9 +49,9 @@ def store(run: Run, result: dict[str, Any], folder: Path, about: dict[str, Any])
     return found
 
 
-def load(folder: Path) -> list[dict[str, Any]]:
-    """All stored results of T-mazes, sorted by name."""
-    return [read_json(path) for path in sorted(folder.glob("tmaze-*.json"))]
+def load(folder: Path, apart: bool = False) -> list[dict[str, Any]]:
+    """All stored results of T-mazes, of agents with a shared critic or with one apart, sorted by name."""
+    return [read_json(path) for path in sorted(folder.glob(f"{'apart-' * apart}tmaze-*.json"))]
 
 
 def walks_of(result: dict[str, Any]) -> list[Walk]:

@@ -18,7 +18,7 @@ SPACE = gymnasium.spaces.Box(0, 1, (3,), dtype=np.float32)
 
 
 def clues(goal: np.ndarray) -> np.ndarray:
-    """The first observations of episodes whose right turns are ``goal [B]``, UP or DOWN: ``[B, 3]``."""
+    """The first observations of episodes whose correct turns are ``goal [B]``, UP or DOWN: ``[B, 3]``."""
     return np.stack([goal == DOWN, np.ones_like(goal), goal == UP], axis=-1).astype(np.float32)
 
 
