@@ -133,13 +133,14 @@ def test_an_interrupt_while_a_thread_starts_does_not_hang_the_process():
 
 
 def interrupt_at(point):
-    """A trace function that interrupts the calling thread before its ``point``-th instruction from now on."""
+    """A trace function that interrupts the calling thread before its ``point``-th instruction from now on, or line:
+    Python 3.12.1 reports no instructions."""
     left = point
 
     def trace(frame, event, arg):
         nonlocal left
         frame.f_trace_opcodes = True
-        left -= event == "opcode"
+        left -= event in ("opcode", "line")
         if not left:
             raise KeyboardInterrupt
         return trace
@@ -166,7 +167,7 @@ def test_an_interrupt_at_any_point_leaves_threads_that_work_and_end(monkeypatch)
         except KeyboardInterrupt:
             pass
         else:
-            assert point > 100
+            assert point > 30
             return
         finally:
             sys.settrace(None)
