@@ -121,6 +121,7 @@ class Agent(nn.Module):
         """Map observations ``[B, T, D]``, the state before them and the episode starts ``[B, T]`` to logits
         ``[B, T, A]``, values ``[B, T]`` and the state after them."""
         features, state = self.memory(x, state, reset=reset)
+        # With features.detach() for the critic, a BMRU did not lose a clue again in T-mazes (docs/rl.md).
         return self.actor(features), self.critic(features).squeeze(-1), state
 
 
@@ -160,7 +161,7 @@ def collect(agent: Agent, envs: VectorEnv, now: Now, settings: Settings) -> tupl
         action = policy.sample()
         x, reward, terminated, truncated, info = envs.step(action.numpy())
         reward, ended = torch.as_tensor(reward, dtype=torch.float32), torch.as_tensor(terminated | truncated)
-        if truncated.any():  # the episode was cut off: add the value of the rest
+        if (truncated := truncated & ~terminated).any():  # the episode was cut off: add the value of the rest
             last = torch.stack([torch.as_tensor(y, dtype=torch.float32).flatten() for y in final(info, x, truncated)])
             rest = agent(last[:, None], state, torch.zeros(len(last), 1, dtype=torch.bool))[1][:, 0]
             reward = reward + settings.gamma * torch.where(torch.as_tensor(truncated), rest, 0)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
@@ -185,6 +186,36 @@ def test_ppo_recomputes_what_it_played(ppo):
         torch.testing.assert_close(value, rollout.value, rtol=1e-4, atol=1e-5)
         first = rollout.x[:, :, 1] * (rollout.x[:, :, 0] + rollout.x[:, :, 2]) > 0
         assert first[rollout.reset].all(), "every episode begins with its clue"
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_ppo_adds_the_value_of_the_rest_only_where_an_episode_was_cut_off(ppo, limit):
+    """Not where it ended in the very step in which it would have been cut off."""
+
+    class EndsAtStep3(ppo.gymnasium.Env):
+        observation_space = ppo.gymnasium.spaces.Box(0, 1, (1,))
+        action_space = ppo.gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            self.time = 0
+            return np.zeros(1, dtype=np.float32), {}
+
+        def step(self, action):
+            self.time += 1
+            return np.zeros(1, dtype=np.float32), 0.0, self.time == 3, False, {}
+
+    ppo.gymnasium.register(f"Limit{limit}-v0", EndsAtStep3, max_episode_steps=limit)
+    settings = ppo.Settings(env=f"Limit{limit}-v0", envs=2, steps=6, hidden=8)
+    envs = ppo.make_envs(settings)
+    agent = ppo.Agent(envs, settings)
+    torch.nn.init.constant_(agent.critic.bias, 100)
+    now = ppo.Now(torch.as_tensor(envs.reset(seed=0)[0]), torch.ones(2, dtype=torch.bool), None)
+    rollout, _, _ = ppo.collect(agent, envs, now, settings)
+    target = (rollout.value + rollout.advantage)[:, limit - 1]  # the reward, 0, and the value of the rest
+    if limit == 3:
+        torch.testing.assert_close(target, torch.zeros(2))
+    else:
+        assert (target > 90).all()
 
 
 @pytest.mark.extra

@@ -85,6 +85,8 @@ def test_speed_is_measured_with_the_threads_that_were_asked_for(folders, tmp_pat
     ("words", "message"),
     [
         ("t-maze gpt", "cells must be"),
+        ("popgym gru-held", "cells must be out of bmru, hybrid, lru, mingru, gru, lstm, none, mixed, got 'gru-held'"),
+        ("popgym --critic apart", "a critic apart is for t-maze, not for popgym"),
         ("popgym --tasks Go", "tasks must"),
         ("t-maze --rate -1", "rate must be a positive number, got -1.0"),
         ("t-maze --rate nan", "rate must be a positive number, got nan"),

@@ -53,12 +53,14 @@ def rl(
         from multistable_experiments.rl.agent import CELLS, HELD
         from multistable_experiments.training.processes import check_device
 
-        chosen = tuple(cells or (*CELLS, *HELD))
-        known = (*CELLS, *HELD, "mixed")
+        known = (*CELLS, "mixed") if what == "popgym" else (*CELLS, *HELD, "mixed")
+        chosen = tuple(cells or [cell for cell in known if cell != "mixed"])
         if unknown := [cell for cell in chosen if cell not in known]:
             raise ValueError(f"cells must be out of {', '.join(known)}, got {unknown[0]!r}")
         if rate is not None and not 0 < rate < float("inf"):
             raise ValueError(f"rate must be a positive number, got {rate}")
+        if critic == "apart" and what in ("popgym", "speed"):
+            raise ValueError(f"a critic apart is for t-maze, not for {what}")
         check_device(device)  # now, not after hours of training
         names = tuple(tasks.split(",")) if tasks else ()
         if what in ("popgym", "all"):
