@@ -121,8 +121,9 @@ class Agent(nn.Module):
         """Map observations ``[B, T, D]``, the state before them and the episode starts ``[B, T]`` to logits
         ``[B, T, A]``, values ``[B, T]`` and the state after them."""
         features, state = self.memory(x, state, reset=reset)
-        # With features.detach() for the critic, a BMRU did not lose a clue again in T-mazes (docs/rl.md).
-        return self.actor(features), self.critic(features).squeeze(-1), state
+        # The critic only reads the memory. Where its error trains the memory, too, a BMRU may lose a clue again, and
+        # CartPole-v1 is learned more slowly with BMRU, hybrid and GRU: docs/log.md, "A critic apart".
+        return self.actor(features), self.critic(features.detach()).squeeze(-1), state
 
 
 class Now(NamedTuple):
