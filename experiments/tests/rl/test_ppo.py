@@ -102,6 +102,23 @@ def test_a_truncated_episode_gets_the_value_of_what_would_follow():
     assert (rollout.value + rollout.advantage).min() > 50  # every episode is cut off before it can end
 
 
+def test_an_episode_that_ends_at_its_limit_gets_no_value_of_what_would_follow():
+    """POPGym's cart poles, Concentration and Battleship can say both in one step."""
+
+    class EndAtLimit(TMazes):
+        def step(self, actions):
+            x, reward, terminated, truncated, info = super().step(actions)
+            return x, reward, terminated | truncated, truncated, info
+
+    agent = Agent("bmru", 3, 4, 8)
+    torch.nn.init.constant_(agent.critic.bias, 100)
+    rollout, _ = Learner(agent, EndAtLimit(6, longest=3, shortest=3, limit=2), SMALL, seed=0).collect()
+    last = rollout.reset.roll(-1, dims=1)[:, :-1]  # a step before the first one of another episode
+    target = (rollout.value + rollout.advantage)[:, :-1]
+    assert target[last].abs().max() < 1
+    assert last.any()
+
+
 @pytest.mark.extra
 def test_a_small_t_maze_is_learned():
     """Corridors of up to 8 steps in training; in less than 20 s a BMRU is right at 10,000 steps, with noise."""

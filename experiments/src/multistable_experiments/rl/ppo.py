@@ -156,8 +156,8 @@ class Learner:
             returns += self.totals[terminated | truncated].tolist()
             self.totals[terminated | truncated] = 0
             reward = torch.as_tensor(reward, dtype=torch.float32)
-            if truncated.any():
-                reward = reward + settings.gamma * self.cut_off(info["final_obs"], truncated)
+            if (cut := truncated & ~terminated).any():  # an episode that has ended has no rest
+                reward = reward + settings.gamma * self.cut_off(info["final_obs"], cut)
             ended = torch.as_tensor(terminated | truncated)
             columns.append((self.x, self.reset, action, policy.log_prob(action), value, reward, ended))
             self.x, self.reset = torch.as_tensor(x, dtype=torch.float32), ended
@@ -168,11 +168,11 @@ class Learner:
         episodes = {"episodes": len(returns), "right": right / count, "return": sum(returns) / count}
         return Rollout(x, reset, first, action, log_prob, value, advantage), episodes
 
-    def cut_off(self, final_obs: np.ndarray, truncated: np.ndarray) -> Tensor:
-        """The values of the observations at which episodes were truncated, 0 for the others."""
-        chosen = torch.as_tensor(truncated)
+    def cut_off(self, final_obs: np.ndarray, cut: np.ndarray) -> Tensor:
+        """The values of the observations at which episodes were cut off, 0 for the others."""
+        chosen = torch.as_tensor(cut)
         final = self.x.clone()
-        final[chosen] = torch.as_tensor(np.stack(list(final_obs[truncated])), dtype=torch.float32)
+        final[chosen] = torch.as_tensor(np.stack(list(final_obs[cut])), dtype=torch.float32)
         return torch.where(chosen, self.agent.step(final, self.state, torch.zeros_like(chosen))[1], 0)
 
     def update(self, rollout: Rollout) -> None:
