@@ -46,6 +46,7 @@ def test_runs_are_computed_once_and_what_is_missing_is_counted(tmp_path, folders
     assert "tmaze-bmru-noise-seed0: " in first.output
     result = read_json(tmp_path / "results" / "tmaze-bmru-noise-seed0.json")
     assert {"commit", "dirty", "processor", "date"} <= set(result["machine"])
+    assert result["machine"]["threads"] == 1, "of each run, whatever torch has here"
     assert call("rl", "t-maze", "bmru", "--seeds", 1, *folders).output == first.output
 
 

@@ -10,6 +10,7 @@ pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install
 from multistable_experiments.files import DamagedFileError
 from multistable_experiments.rl import checkpoint, corridors, horizons
 from multistable_experiments.rl.checkpoint import Checkpoint, OutOfTimeError
+from multistable_experiments.rl.driver import Driver
 from multistable_experiments.rl.horizons import TMazeRun
 
 SMALL = TMazeRun("hybrid", noise=True, longest=3, width=8, rollouts=6, window=2, lengths=(3, 6), episodes=10)
@@ -77,6 +78,16 @@ def test_it_is_written_now_and_then_and_removed(tmp_path, monkeypatch):
     Checkpoint(path).remove()
     Checkpoint(path).remove()
     assert not path.exists()
+
+
+def test_a_result_names_the_commits_of_all_its_parts(tmp_path, monkeypatch):
+    driver = Driver(tmp_path, tmp_path, {"commit": "c"})
+    for commit in ("a", "b", "b"):
+        monkeypatch.setattr(checkpoint, "source_commit", lambda commit=commit: commit)
+        with pytest.raises(OutOfTimeError):
+            horizons.measure(SMALL, Limited(tmp_path / f"{SMALL.name}.pickle", 1))
+    monkeypatch.setattr(checkpoint, "source_commit", lambda: "c")
+    assert driver.work(SMALL, horizons.measure)["machine"] == {"commit": "c", "earlier_commits": ["a", "b"]}
 
 
 def test_one_of_other_settings_is_refused(tmp_path):

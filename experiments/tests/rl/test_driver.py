@@ -49,7 +49,7 @@ def test_all_runs_once(driver):
     runs = [Sleep(i) for i in range(3)]
     assert sorted(names(driver.compute(lambda: runs, measure))) == ["sleep-0", "sleep-1", "sleep-2"]
     first = read_json(driver.results / "sleep-1.json")
-    assert first["machine"] == {"commit": "abc"}
+    assert first["machine"] == {"commit": "abc", "earlier_commits": []}
     assert names(driver.compute(lambda: runs, measure)) == ["sleep-0", "sleep-1", "sleep-2"]
     assert read_json(driver.results / "sleep-1.json") == first
 

@@ -97,7 +97,7 @@ def driver_for(results: Path, checkpoints: Path, budget: str, processes: int) ->
     from multistable_experiments.rl.driver import Driver
 
     deadline = time.time() + parse_duration(budget) if budget else None
-    return Driver(results, checkpoints, describe(), processes, deadline)
+    return Driver(results, checkpoints, describe() | {"threads": 1}, processes, deadline)
 
 
 def compute_mazes(

@@ -68,8 +68,10 @@ class Driver:
             return result
         checkpoint = Checkpoint(self.checkpoints / f"{run.name}.pickle", self.deadline)
         try:
-            result = store(run, measure(run, checkpoint), self.results, self.about)
+            measured = measure(run, checkpoint)
         except OutOfTimeError:
             return None
+        about = self.about | {"earlier_commits": checkpoint.commits[:-1]}
+        result = store(run, measured, self.results, about)
         checkpoint.remove()
         return result
