@@ -12,7 +12,7 @@ from torch import Tensor
 __all__ = ["Classification", "Regression", "Samples", "Split", "Streamed", "Task", "split_sizes"]
 
 Split = Literal["train", "valid", "test"]
-Pooling = Literal["last", "mean", "none"]
+Pooling = Literal["last", "mean"]
 
 
 @dataclass(frozen=True)

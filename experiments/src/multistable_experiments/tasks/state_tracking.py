@@ -1,7 +1,7 @@
 """State tracking: read symbols, answer with the state of a machine. Exact at every length, or not at all.
 
 parity       whether the number of ones is odd
-mod3, mod5   the number of ones modulo n, for any n from 2 on
+mod3, mod5   the number of ones modulo n, for any n from 2 to 9999
 flip-flop    the last bit that was set; a third symbol sets nothing
 dyck         brackets of two kinds, at most three open at a time: closed, open, or broken
 Z2, Z3, Z6, S3, D4, A4, S4, A5   the product of all elements of a group so far
@@ -9,21 +9,18 @@ Z2, Z3, Z6, S3, D4, A4, S4, A5   the product of all elements of a group so far
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from multistable.machines import Machine
 from multistable.ops.checks import check_sizes
-from multistable_experiments.tasks.base import Classification, Pooling, Samples, Split, split_sizes
-from multistable_experiments.tasks.seeds import derive, generator
+from multistable_experiments.tasks.seeds import derive
 
-__all__ = ["MACHINES", "StateTracking", "failing_length", "machine", "random_symbols", "with_idle", "word_problem"]
+__all__ = ["MACHINES", "failing_length", "machine", "random_symbols", "with_idle", "word_problem"]
 
 Permutation = tuple[int, ...]
 GENERATORS: dict[str, tuple[Permutation, ...]] = {
@@ -37,7 +34,7 @@ GENERATORS: dict[str, tuple[Permutation, ...]] = {
     "A5": ((1, 2, 3, 4, 0), (1, 2, 0, 3, 4)),
 }
 MACHINES = ("parity", "mod3", "mod5", "flip-flop", "dyck", *GENERATORS)
-"""Names of machines; ``modN`` exists for every N."""
+"""Names of machines; ``modN`` exists for every N of up to four digits."""
 CHUNK = 10_000  # steps read at a time
 AT_ONCE = {"cpu": 200_000, "cuda": 2_000_000}  # steps of all sequences together
 
@@ -49,13 +46,13 @@ def machine(name: str) -> Machine:
         return word_problem(GENERATORS[name])
     if name == "parity":
         return counter(2)
-    if match := re.fullmatch(r"mod([2-9]|[1-9]\d+)", name):
+    if match := re.fullmatch(r"mod([2-9]|[1-9]\d{1,3})", name):
         return counter(int(match[1]))
     if name == "flip-flop":
         return Machine(((0, 0, 1), (1, 0, 1)), (0, 1))
     if name == "dyck":
         return dyck(kinds=2, depth=3)
-    raise ValueError(f"machine must be one of {', '.join(MACHINES)}, or modN, got {name!r}")
+    raise ValueError(f"machine must be one of {', '.join(MACHINES)}, or modN with N from 2 to 9999, got {name!r}")
 
 
 def counter(n: int) -> Machine:
@@ -139,75 +136,6 @@ def _relevant(target: Machine, shape: tuple[int, int], random: torch.Generator, 
         symbols[:, t] = torch.multinomial(allowed[q], 1, generator=random).squeeze(1)
         q = table[q, symbols[:, t]]
     return symbols
-
-
-@dataclass(frozen=True)
-class StateTracking(Classification):
-    """Answer with the output of a machine after a random number of symbols.
-
-    ``x [B, T, A]`` has one-hot symbols. Sequences are shorter than T at random: they end at step T, and begin after
-    blanks (zeros), at which the machine stays at its start. ``blanks`` also stand between symbols. Target: the output
-    after the last symbol, or, with ``answers="every"``, after every step.
-    """
-
-    name = "state-tracking"
-
-    machine: str = "parity"
-    length: int = 128
-    shortest: int = 1
-    blanks: float = 0.0
-    """Probability that a step between the symbols is blank."""
-    answers: Literal["last", "every"] = "last"
-    train_samples: int = 10_000
-    test_samples: int = 1_000
-
-    def __post_init__(self) -> None:
-        machine(self.machine)
-        check_sizes(1, length=self.length, shortest=self.shortest, test_samples=self.test_samples)
-        check_sizes(2, train_samples=self.train_samples)
-        if self.shortest > self.length:
-            raise ValueError(f"shortest must be at most length = {self.length}, got {self.shortest}")
-        if not 0 <= self.blanks < 1:
-            raise ValueError(f"blanks must be a probability below 1, got {self.blanks!r}")
-        if self.answers not in ("last", "every"):
-            raise ValueError(f"answers must be 'last' or 'every', got {self.answers!r}")
-
-    @property
-    def d_input(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return machine(self.machine).n_symbols
-
-    @property
-    def d_output(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return machine(self.machine).n_outputs
-
-    @property
-    def pooling(self) -> Pooling:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return "last" if self.answers == "last" else "none"
-
-    def samples(self, split: Split, seed: int, device: torch.device | str = "cpu") -> Samples:
-        train, valid = split_sizes(self.train_samples)
-        size = {"train": train, "valid": valid, "test": self.test_samples}[split]
-        random, target = generator(seed, self.name, self.machine, split), machine(self.machine)
-        symbols = random_symbols(target, (size, self.length), random)
-        lengths = torch.randint(self.shortest, self.length + 1, (size, 1), generator=random)
-        blank = torch.arange(self.length) < self.length - lengths
-        blank |= torch.rand(size, self.length, generator=random) < self.blanks
-        A = target.n_symbols
-        symbols = torch.where(blank, A, symbols)
-        answers = with_idle(target, 1).run(symbols)
-        answers = answers if self.answers == "every" else answers[:, -1].contiguous()
-        return Samples(symbols.to(torch.uint8).to(device), answers.to(device))
-
-    def inputs(self, stored: Tensor) -> Tensor:
-        return F.one_hot(stored.long(), self.d_input + 1)[..., :-1].float()
-
-    def losses(self, output: Tensor, target: Tensor) -> Tensor:
-        losses = F.cross_entropy(output.movedim(-1, 1), target, reduction="none")
-        return losses if target.ndim == 1 else losses.mean(1)
-
-    def scores(self, output: Tensor, target: Tensor) -> Tensor:
-        right = (output.argmax(dim=-1) == target).to(output.dtype)
-        return right if target.ndim == 1 else right.mean(1)
 
 
 class Reader(Protocol):
