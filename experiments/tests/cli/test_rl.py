@@ -50,6 +50,21 @@ def test_runs_are_computed_once_and_what_is_missing_is_counted(tmp_path, folders
     assert call("rl", "t-maze", "bmru", "--seeds", 1, *folders).output == first.output
 
 
+def test_a_memory_that_is_named_twice_is_computed_once(folders):
+    late = call("rl", "t-maze", "bmru", "bmru", "--seeds", 1, *folders, "--budget", "0s")
+    assert late.exit_code == 3, late.output
+    assert "8 runs are missing" in late.output, "six of the search, one in each maze"
+
+
+@pytest.mark.parametrize("option", ["--out", "--checkpoints"])
+def test_a_folder_that_cannot_be_written_is_named_before_the_first_run(option, folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(horizons, "measure", lambda *_: pytest.fail("it has begun"))
+    (tmp_path / "file").write_text("")
+    result = call("rl", "t-maze", "bmru", *folders, option, tmp_path / "file")
+    assert result.exit_code == 1
+    assert result.output == f"error: {tmp_path / 'file'} must be a folder, but is a file\n"
+
+
 @pytest.mark.extra
 def test_reproduce_computes_all_that_is_missing(tmp_path, small):
     pytest.importorskip("popgym", reason="popgym is not installed: pip install './experiments[rl]'")
@@ -91,6 +106,9 @@ def test_speed_is_measured_with_the_threads_that_were_asked_for(folders, tmp_pat
         ("popgym --tasks Go", "tasks must"),
         ("t-maze --rate -1", "rate must be a positive number, got -1.0"),
         ("t-maze --rate nan", "rate must be a positive number, got nan"),
+        ("t-maze --tasks RepeatFirst --steps 9", "--steps, --tasks have no effect for t-maze"),
+        ("popgym --threads 2", "--threads has no effect for popgym"),
+        ("speed --seeds 1 --rate 0.1", "--seeds, --rate have no effect for speed"),
     ],
 )
 def test_wrong_words(words, message, folders):

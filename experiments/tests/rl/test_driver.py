@@ -1,5 +1,6 @@
 """Several runs at once, with a deadline, a plan that grows, and no result overwritten."""
 
+import os
 import time
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from multistable_experiments.files import read_json
 from multistable_experiments.rl.checkpoint import OutOfTimeError
 from multistable_experiments.rl.driver import Driver
 from multistable_experiments.rl.results import stored
+from multistable_experiments.training.processes import LostProcessError
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,16 @@ def test_what_is_left_at_the_deadline_goes_on(driver):
     assert names(driver.compute(lambda: runs, measure)) == ["sleep-0", "sleep-1"]
     assert not path.exists()
     assert names(replace(driver, deadline=0.0).compute(lambda: [*runs, Sleep(2)], measure)) == ["sleep-0", "sleep-1"]
+
+
+def die(run, checkpoint):
+    os._exit(7)
+
+
+def test_a_process_that_dies_is_reported(tmp_path):
+    """As for lack of memory."""
+    with pytest.raises(LostProcessError, match="a process died that computed a run"):
+        list(Driver(tmp_path, tmp_path, {}, 2).compute(lambda: [Sleep(0)], die))
 
 
 def test_two_runs_at_a_time(tmp_path):

@@ -55,6 +55,15 @@ def test_a_run_that_fails_does_not_stop_the_others(monkeypatch, tmp_path):
     assert lines[2:] == [f"1 new results in {tmp_path}", "not computed: S5-softmax-seed0"]
 
 
+@pytest.mark.parametrize("words", ["flip-flop", "--study every"])
+def test_a_folder_that_cannot_be_written_is_named_before_the_first_run(words, monkeypatch, tmp_path):
+    monkeypatch.setattr(store, "train", lambda _: pytest.fail("it has begun"))
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(app, ["machines", *words.split(), "--out", str(tmp_path / "file")])
+    assert done.exit_code == 1
+    assert done.output == f"error: {tmp_path / 'file'} must be a folder, but is a file\n"
+
+
 @dataclass(frozen=True)
 class Deadly(Training):
     """Ends the process that unpickles it, as too little memory would."""
@@ -65,8 +74,10 @@ class Deadly(Training):
 
 def test_a_worker_that_dies_is_reported(monkeypatch, tmp_path):
     monkeypatch.setitem(plan.STUDIES, "every", [Deadly("S3"), TINY])
-    with pytest.raises(RuntimeError, match="a worker process died with exit code 7"):
-        compute_missing(tmp_path, ["every"], 2, 60, seeds=1)
+    words = ["machines", "--study", "every", "--seeds", "1", "--processes", "2", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert done.output.splitlines()[-1] == "error: a worker process died with exit code 7"
 
 
 def test_long_tests_of_stored_models(tiny, tmp_path, monkeypatch):

@@ -59,6 +59,8 @@ def machines(
     One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute to six minutes.
     Exit code of --study: 1 if a run ended with an error, 2 for a bad value.
     """
+    from multistable_experiments.files import check_writable
+
     folder = out or default_folder("results") / "machines"
     given = {"surrogate": surrogate, "answers": answers, "length": length, "lengths": lengths, "updates": updates}
     with exit_on_error():
@@ -71,6 +73,7 @@ def machines(
             refuse("without --study", long=long, processes=processes != 1, seconds=seconds != SECONDS)
         if not long:
             refuse("without --long", device=device != "cpu")
+        check_writable("--out", folder / "first.json")  # before the first training, not after it
     if study:
         return run_study(folder, study, seeds, processes, seconds, device if long else None)
     run_names(names, seeds, {key: value for key, value in given.items() if value is not None}, longest, folder)

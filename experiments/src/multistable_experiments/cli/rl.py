@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from multistable_experiments.cli.options import default_folder
+from multistable_experiments.cli.options import default_folder, refuse
 from multistable_experiments.errors import exit_on_error
 
 if TYPE_CHECKING:
     from multistable_experiments.rl.driver import Driver
 
 __all__ = ["reproduce_rl", "rl"]
+
+SEEDS, STEPS = 3, 2_000_000
 
 
 def rl(
@@ -25,8 +27,8 @@ def rl(
             "only: mixed, a block of minGRU and one of BMRU",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = 3,
-    steps: Annotated[int, typer.Option(min=4, help="Steps of all environments in a run of popgym.")] = 2_000_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = SEEDS,
+    steps: Annotated[int, typer.Option(min=4, help="Steps of all environments in a run of popgym.")] = STEPS,
     tasks: Annotated[str, typer.Option(help="Tasks of popgym, with commas.", show_default="all 14")] = "",
     rate: Annotated[float | None, typer.Option(help="Learning rate of all cells.", show_default="searched")] = None,
     critic: Annotated[
@@ -49,20 +51,26 @@ def rl(
 
     Exit code: 0 when all results exist, 3 when the budget is spent. Needs the extra "rl" of the experiments.
     """
-    with exit_on_error():
+    with exit_on_error(resume_from=checkpoints):
         from multistable_experiments.rl.agent import CELLS, HELD
         from multistable_experiments.training.processes import check_device
 
         known = (*CELLS, "mixed") if what == "popgym" else (*CELLS, *HELD, "mixed")
-        chosen = tuple(cells or [cell for cell in known if cell != "mixed"])
+        chosen = tuple(dict.fromkeys(cells or [cell for cell in known if cell != "mixed"]))
         if unknown := [cell for cell in chosen if cell not in known]:
             raise ValueError(f"cells must be out of {', '.join(known)}, got {unknown[0]!r}")
         if rate is not None and not 0 < rate < float("inf"):
             raise ValueError(f"rate must be a positive number, got {rate}")
         if critic == "apart" and what in ("popgym", "speed"):
             raise ValueError(f"a critic apart is for t-maze, not for {what}")
+        if what not in ("popgym", "all"):
+            refuse(f"for {what}", steps=steps != STEPS, tasks=tasks)
+        if what not in ("speed", "all"):
+            refuse(f"for {what}", device=device != "cpu", threads=threads != 1)
+        if what == "speed":
+            refuse("for speed", seeds=seeds != SEEDS, rate=rate, processes=processes != 1, budget=budget)
         check_device(device)  # now, not after hours of training
-        names = tuple(tasks.split(",")) if tasks else ()
+        names = tuple(dict.fromkeys(tasks.split(","))) if tasks else ()
         if what in ("popgym", "all"):
             from multistable_experiments.rl.popgym import check_tasks
 
@@ -86,16 +94,19 @@ def reproduce_rl(seeds: int | None, budget: str, results: Path | None, out: Path
 
     where = "cuda" if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()) else "cpu"
     folder = (results or default_folder("results")) / "rl"
-    rl("all", seeds=seeds or 3, budget=budget, device=where, out=folder, checkpoints=out / "rl")
+    rl("all", seeds=seeds or SEEDS, budget=budget, device=where, out=folder, checkpoints=out / "rl")
 
 
 def driver_for(results: Path, checkpoints: Path, budget: str, processes: int) -> "Driver":
     import time
 
+    from multistable_experiments.files import check_writable
     from multistable_experiments.machine import describe
     from multistable_experiments.paper.reproduce import parse_duration
     from multistable_experiments.rl.driver import Driver
 
+    for option, folder in (("--out", results), ("--checkpoints", checkpoints)):
+        check_writable(option, folder / "first.json")  # before the first run, not after it
     deadline = time.time() + parse_duration(budget) if budget else None
     return Driver(results, checkpoints, describe() | {"threads": 1}, processes, deadline)
 

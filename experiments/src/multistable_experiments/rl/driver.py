@@ -4,12 +4,14 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from multistable_experiments.rl.checkpoint import Checkpoint, OutOfTimeError
 from multistable_experiments.rl.results import Run, store, stored
+from multistable_experiments.training.processes import LostProcessError
 
 __all__ = ["Driver"]
 
@@ -37,10 +39,13 @@ class Driver:
             if (result := stored(run, self.results)) is not None:
                 found[run] = result
                 yield run, result
-        for run, result in (self.one_by_one if self.processes == 1 else self.side_by_side)(plan, measure, found):
-            if result is not None:
-                found[run] = result
-                yield run, result
+        try:
+            for run, result in (self.one_by_one if self.processes == 1 else self.side_by_side)(plan, measure, found):
+                if result is not None:
+                    found[run] = result
+                    yield run, result
+        except BrokenProcessPool as error:
+            raise LostProcessError("a process died that computed a run; the same command goes on with it") from error
 
     def one_by_one(self, plan: Any, measure: Measure, found: dict[Run, Any]) -> Iterator[tuple[Run, Any]]:
         while (run := next((run for run in plan() if run not in found), None)) and not self.is_over():

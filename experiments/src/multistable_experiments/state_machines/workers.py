@@ -2,6 +2,7 @@
 
 import multiprocessing
 import queue
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from multistable.ops.checks import check_choice
 from multistable_experiments.machine import describe
 from multistable_experiments.state_machines.plan import STUDIES, contests, trainings
 from multistable_experiments.state_machines.store import Item, compute, record_long, stored
-from multistable_experiments.training.processes import check_device
+from multistable_experiments.training.processes import LostProcessError, check_device
 
 __all__ = ["compute_long", "compute_missing", "planned"]
 
@@ -83,7 +84,7 @@ def _started(processes: int, folder: Path, about: dict[str, Any]) -> Iterator[tu
         except queue.Empty:
             codes = [worker.exitcode for worker in workers if not worker.is_alive()]
             if codes:  # nobody would report the item it had
-                raise RuntimeError(f"a worker process died with exit code {codes[0]}") from None
+                raise LostProcessError(f"a worker process died with exit code {codes[0]}") from None
             return None
 
     try:
@@ -122,6 +123,7 @@ def compute_long(
 
 
 def _work(tasks: Any, ended: Any, folder: Path, about: dict[str, Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the first process, which ends the others
     torch.set_num_threads(1)
     while True:
         item: Item = tasks.get()
