@@ -102,6 +102,29 @@ def test_an_interrupted_trial_keeps_its_earlier_scores(tiny, tmp_path, monkeypat
     assert a[0]["score"] == b[0]["score"]
 
 
+def test_a_trial_that_cannot_be_stored_is_not_trained_again(tiny, tmp_path, monkeypatch):
+    """Such as on a full disk."""
+
+    def full(*words):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(module, "write_search", full)
+        with pytest.raises(OSError, match="No space left"):
+            search("copy-first", "lru", 1, tmp_path, tmp_path / "runs", OPTIONS, say=str)
+    monkeypatch.setattr(Training, "train_epoch", lambda _: pytest.fail("it is trained again"))
+    search("copy-first", "lru", 1, tmp_path, tmp_path / "runs", OPTIONS, say=str)
+    assert len(read_json(path_of(tmp_path, "copy-first", "lru"))["trials"]) == 1
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_first_trial(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "run_trial", lambda *_: pytest.fail("it has begun"))
+    (tmp_path / "search").write_text("")
+    with pytest.raises(FileExistsError, match="search"):
+        search("copy-first", "lru", 1, tmp_path, tmp_path / "runs", OPTIONS, say=str)
+
+
 def test_no_trial_starts_after_the_deadline(tiny, tmp_path):
     assert search("copy-first", "bmru", 3, tmp_path, tmp_path / "runs", OPTIONS, deadline=1e-9, say=str) is None
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from multistable_experiments.files import read_json, write_json
+from multistable_experiments.files import check_writable, read_json, write_json
 from multistable_experiments.machine import describe
 from multistable_experiments.paper.recipes import Choice, apply_choice, has_eigenvalues
 from multistable_experiments.paper.settings import BLACK_PIXELS, PRESETS, has_thresholds, make_run
@@ -90,6 +90,7 @@ def search(
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     run, path = base_run(task, layer), path_of(results, task, layer)
+    check_writable("--results", path)  # before the first trial, not after it
     larger = run.task.larger_is_better
     study = optuna.create_study(
         direction="maximize" if larger else "minimize",
@@ -103,11 +104,12 @@ def search(
         study.sampler = optuna.samplers.TPESampler(
             seed=derive(0, task, layer, number) % 2**32, n_startup_trials=STARTUP
         )
-        trial = run_trial(study, run, out, options or Options())
+        trial, folder = run_trial(study, run, out, options or Options())
         if len(stored_trials(path, run)) != len(done):
             raise InUseError(f"{path} is in use: another process has added trials")
         done.append(trial)
         write_search(path, task, layer, done, larger)
+        shutil.rmtree(folder, ignore_errors=True)  # now that nothing of it can be lost
         say(f"{task} {layer}, trial {number + 1} of {trials}: {done[-1]['score']:.4f} {done[-1]['choice']}")
     return best_choice(path) if done else None
 
@@ -137,8 +139,8 @@ def run_search(each: Search) -> tuple[list[str], Choice | None]:
     return lines, choice
 
 
-def run_trial(study: Any, run: Run, out: Path | str, options: Options) -> dict[str, Any]:
-    """Propose settings, train, and tell the study: the trial as it is stored."""
+def run_trial(study: Any, run: Run, out: Path | str, options: Options) -> tuple[dict[str, Any], Path]:
+    """Propose settings, train, and tell the study: the trial as it is stored, and the folder of its run."""
     import optuna
 
     metric = f"valid_{run.task.metric}"
@@ -165,10 +167,9 @@ def run_trial(study: Any, run: Run, out: Path | str, options: Options) -> dict[s
     except NonFiniteLossError as error:
         end = str(error)
     scores = scores_so_far()
-    shutil.rmtree(folder, ignore_errors=True)
     score = best(scores, run.task.larger_is_better)
     study.tell(trial, score)
-    return {
+    found = {
         "run": run.id,
         "choice": asdict(choice),
         "parameters": trial.params,
@@ -177,6 +178,7 @@ def run_trial(study: Any, run: Run, out: Path | str, options: Options) -> dict[s
         "end": end,
         "seconds": round(time.perf_counter() - started, 1),
     }
+    return found, folder
 
 
 def best(scores: Sequence[float], larger: bool) -> float:
