@@ -97,7 +97,7 @@ class Other:
 
 
 OTHERS = (
-    Other("t-maze", rl_figures, "rl/tmaze-*.json", lambda: rl_figures.draw_t_maze(RESULTS / "rl")),
+    Other("t-maze", rl_figures, "rl/*tmaze-*.json", lambda: rl_figures.draw_t_maze(RESULTS / "rl")),
     Other(
         "machine", machine_figure, f"machines/{SHOWN}.json", lambda: machine_figure.draw_machine(RESULTS / "machines")
     ),

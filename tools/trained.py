@@ -61,7 +61,7 @@ def of_result(path: Path, words: Iterator[Path], check: int) -> Trained:
     values = read_json(path)
     if "training" in values and "weights" in values:
         return of_machine(path.stem, values)
-    if path.name.startswith("tmaze-"):
+    if path.name.startswith(("tmaze-", "apart-tmaze-")):
         return of_agent(values)
     record, weights = store.read(path), next(words, None)
     if weights is None or not weights.is_file():
@@ -149,7 +149,8 @@ def of_agent(values: dict[str, Any]) -> Trained:
     from multistable_experiments.rl.corridors import walk
     from multistable_experiments.rl.tmaze import ACTIONS
 
-    run = horizons.TMazeRun(**values["run"] | {"lengths": tuple(values["run"]["lengths"])})
+    kind = horizons.ApartRun if "critic" in values["run"] else horizons.TMazeRun
+    run = kind(**values["run"] | {"lengths": tuple(values["run"]["lengths"])})
     near = tuple(length for length in run.lengths if length <= 10_000)
     with one_thread():
         agent, notes, _ = horizons.train(run)

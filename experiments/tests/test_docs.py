@@ -44,6 +44,21 @@ def test_tool_detects_outdated_parts():
         docs["regenerate"]("README.md", README.replace("<!-- results -->", ""))
 
 
+def test_a_figure_is_out_of_date_if_any_file_that_it_shows_has_changed(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    pictures, read = importlib.import_module("pictures"), set()
+    read_text = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, *args, **options: (read.add(path), read_text(path, *args, **options))[1]
+    )
+    for other in pictures.OTHERS:
+        read.clear()
+        other.draw()
+        shown = {path for path in read if pictures.RESULTS in path.parents}
+        assert shown
+        assert shown <= set(pictures.RESULTS.glob(other.results)), other.name
+
+
 def test_tour_names_every_source_file_of_the_library():
     tour = (ROOT / "CONTRIBUTING.md").read_text()
     source = ROOT / "src" / "multistable"

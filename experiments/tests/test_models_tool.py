@@ -119,6 +119,21 @@ def test_the_card_of_a_machine_loads_it(tmp_path, monkeypatch):
     assert torch.equal(tool["load"](made)(names["symbols"])[0], names["logits"])
 
 
+@pytest.mark.parametrize("kind", ["TMazeRun", "ApartRun"])
+def test_an_agent_is_trained_again(kind, tmp_path):
+    pytest.importorskip("gymnasium")
+    from multistable_experiments.rl import horizons, results
+
+    run = getattr(horizons, kind)("bmru", noise=True, longest=2, width=8, rollouts=2, lengths=(2, 4), episodes=4)
+    results.store(run, horizons.measure(run), tmp_path, {})
+    tool = runpy.run_path(str(TOOL))
+    [made] = tool["prepare"](tmp_path / "models", [tmp_path / f"{run.name}.json"])
+    assert made.name == run.name
+    card = (made / "README.md").read_text().replace("\n", " ")
+    assert "The shares of correct turns in its rollouts are those of the stored result" in card
+    tool["load"](made)
+
+
 def test_a_tutorial_is_run_for_its_model(tmp_path):
     tool = runpy.run_path(str(TOOL))
     (tmp_path / "one_layer.py").write_text(
