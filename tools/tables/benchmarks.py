@@ -2,7 +2,7 @@
 
 import json
 
-from tables.common import ROOT, markdown_table, number, tied
+from tables.common import ROOT, commits_of, markdown_table, number, tied
 
 BENCHMARKS = ROOT / "experiments" / "benchmarks" / "results"
 
@@ -33,15 +33,16 @@ def benchmark(file: str) -> str:
 
 def parts_by_commit(parts: dict[str, dict]) -> str:
     """
-    >>> old, new = ({"commit": letter * 40, "date": "2026-11-16T00:00"} for letter in "ab")
+    >>> old = {"commit": "a" * 40, "dirty": False, "date": "2026-11-16T00:00"}
+    >>> new = {"commit": "b" * 40, "dirty": True, "date": "2026-11-16T00:00"}
     >>> parts_by_commit({"scans": old, "maps": old})
     'commit `aaaaaaaaaaaa`, 2026-11-16'
     >>> parts_by_commit({"scans": old, "maps": new})
-    'commit `aaaaaaaaaaaa`, 2026-11-16 (scans); commit `bbbbbbbbbbbb`, 2026-11-16 (maps)'
+    'commit `aaaaaaaaaaaa`, 2026-11-16 (scans); commit `bbbbbbbbbbbb` with changes, 2026-11-16 (maps)'
     """
     found: dict[str, list[str]] = {}
     for part, source in parts.items():
-        found.setdefault(f"commit `{source['commit'][:12]}`, {source['date'][:10]}", []).append(part)
+        found.setdefault(f"commit {commits_of(source)}, {source['date'][:10]}", []).append(part)
     several = len(found) > 1
     return "; ".join(source + (f" ({', '.join(names)})" if several else "") for source, names in found.items())
 

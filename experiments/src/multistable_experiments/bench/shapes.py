@@ -1,7 +1,7 @@
 """Shapes for the benchmark on a GPU, drawn from a seed that nobody can tune for: the digits of the measured commit."""
 
 import random
-from math import exp, log
+from math import ceil, exp, log
 
 __all__ = ["SMALL", "Shape", "percentile", "random_shapes", "seed_of"]
 
@@ -42,9 +42,9 @@ def random_shapes(seed: int, count: int = COUNT) -> list[tuple[Shape, int]]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which this share of them lies.
+    """The smallest value such that at least this share of them is not above it; the lower of two medians.
 
-    >>> percentile([0.9, 0.1, 0.5], 0.5)
-    0.5
+    >>> percentile([0.9, 0.1, 0.5], 0.5), percentile([0.9, 0.1, 0.5, 0.7], 0.5)
+    (0.5, 0.5)
     """
-    return sorted(values)[int(share * len(values))]
+    return sorted(values)[ceil(share * len(values)) - 1]
