@@ -191,7 +191,7 @@ def raise_thresholds(model: nn.Module, first: float, last: float) -> None:
 
 
 def train(task: Task, make: Callable[[int], nn.Module], offsets: tuple[float, float], seed: int) -> float:
-    """Train one model and return its score on 512 fresh samples."""
+    """Train one model and return its score on 512 samples of another seed."""
     torch.manual_seed(seed)
     random = torch.Generator().manual_seed(seed)
     model = Net(make(task.draw(1, random)[0].shape[-1]), task.outputs)
