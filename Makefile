@@ -65,13 +65,16 @@ clean:
 
 # A stamp file per set of packages: installed again when a file that lists them changes.
 .venv/experiments: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
+	@echo 'Installing into .venv: some minutes, mostly for torch'
 	$(PIP) --editable . --editable ./experiments
 	touch $@
 
 .venv/dev: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
+	@echo 'Installing into .venv: some minutes, mostly for torch'
 	$(PIP) --editable '.[dev]' --editable './experiments[distributed,mirror,ray,rl,search,slurm]'
 	touch $@ .venv/experiments
 
 .venv/docs: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/bin/python
+	@echo 'Installing into .venv: some minutes, mostly for torch'
 	$(PIP) --editable '.[docs,rl,tutorials]' --editable ./experiments
 	touch $@

@@ -38,6 +38,19 @@ def error(model: hold_bit.OneUnit, T: int) -> float:
     return hold_bit.error_at(hold_bit.answers(model, T), T)
 
 
+def test_seconds_of_training_do_not_count_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step of a process compiles, which takes longer than training: a BMRU would look ten times as slow."""
+    clock, train = [0.0], hold_bit.train
+
+    def slow_at_first(model: hold_bit.OneUnit, steps: int) -> list[tuple[int, float]]:
+        clock[0] += steps if clock[0] else 1000
+        return train(model, steps)
+
+    monkeypatch.setattr(hold_bit, "train", slow_at_first)
+    monkeypatch.setattr(hold_bit.time, "perf_counter", lambda: clock[0])
+    assert hold_bit.learn("BMRU", seed=0, steps=20, lengths=(10,)).seconds == 20
+
+
 @pytest.mark.parametrize("T", [1, 2, 10, 10**5])
 def test_bmru_holds_its_bit(units: dict[str, hold_bit.OneUnit], T: int) -> None:
     model = units["BMRU"]

@@ -74,6 +74,16 @@ def test_page_counts_verdicts(page: str) -> None:
     assert '<li class="held"><b>45</b>held</li>' in page
     assert '<li class="provisional"><b>4</b>provisional</li>' in page
     assert '<small class="held">held so far</small>' in page
+    assert "45 claims on the unit and its theory have one each, 27 claims on trained models" in page
+
+
+def test_only_claims_on_trained_models_have_a_column_of_recipes(page: str) -> None:
+    tables = re.findall(r'<table class="claims">.*?</table>', page, re.DOTALL)
+    assert [table.count("recipe</th>") for table in tables] == [0, 0, 0, 1, 1, 1]
+    for table in tables:
+        columns = table.count("</th>")
+        [row] = re.findall(r"<tbody>\s*<tr>.*?</tr>", table, re.DOTALL)
+        assert row.count("</td>") == columns
 
 
 def test_page_lists_runs_failures_and_what_is_missing(page: str) -> None:

@@ -20,6 +20,25 @@ def test_one_unit_holds_a_bit_for_a_million_steps():
     assert (data.states["BMRU"] == data.states["BMRU"][:, :1]).all()
 
 
+def test_units_are_trained_on_one_thread(monkeypatch):
+    """With two, on busy cores, it took twice as long: the tensors have one unit."""
+    threads = []
+
+    def train(make, T, seed):
+        threads.append(torch.get_num_threads())
+        return make(), 0.0
+
+    monkeypatch.setattr(simulations, "train_to_hold", train)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        simulations.hold_one_bit((10,))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(threads) == {1}
+
+
 def test_trajectories_forget_or_remember():
     starts = torch.tensor([-0.9, -0.2, 0.2, 0.9])
     assert simulations.trajectories(0.0, -1.5, starts, 3000)[-1].abs().max() < 1e-10

@@ -41,7 +41,8 @@ def run(folder: Path, *, seed: int = 0, plan: Plan | None = None, console: Conso
     bits, copies = {}, {}
     with one_thread():
         for name in hold_bit.UNITS:
-            console.print(f"hold a bit: {name}", style="dim")
+            compiling = " (the first call compiles its loops: up to a minute, once)" if name == "BMRU" else ""
+            console.print(f"hold a bit: {name}{compiling}", style="dim")
             bits[name] = hold_bit.learn(name, seed, plan.bit_steps, plan.bit_lengths)
         console.print(table("One unit, one bit: mean squared error", bits))
         for name in copy_first.CELLS:

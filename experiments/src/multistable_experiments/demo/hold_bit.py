@@ -69,6 +69,7 @@ class BitOutcome(Outcome):
 
 def learn(name: str, seed: int, steps: int, lengths: Sequence[int]) -> BitOutcome:
     """Train one of ``UNITS``, then test it at all ``lengths``."""
+    train(OneUnit(UNITS[name]()), steps=1)  # the first step compiles: ten times the training, at first
     torch.manual_seed(seed)
     model = OneUnit(UNITS[name]())
     started = time.perf_counter()

@@ -67,21 +67,22 @@ def make(
         shown: list[Recipe | None] = [recipe for recipe in recipes if recipe in figure.recipes] or [None]
         figures[name] = [drawing(name, recipe, records, scale) for recipe in shown]
     claims = by_claim(findings)
-    chapters = [
-        {
-            "title": title,
-            "figures": [each for name in CHAPTER_FIGURES.get(title, ()) for each in figures.get(name, ())],
-            "claims": [(claim, found) for claim, found in claims.items() if claim.chapter == title],
-        }
-        for title in CHAPTERS
-    ]
+    chapters = []
+    for title in CHAPTERS:
+        found_here = [(claim, found) for claim, found in claims.items() if claim.chapter == title]
+        figures_here = [each for name in CHAPTER_FIGURES.get(title, ()) for each in figures.get(name, ())]
+        on_models = any(recipe for _, found in found_here for recipe in found)
+        chapters.append({"title": title, "figures": figures_here, "claims": found_here, "recipes": on_models})
     verdicts = [finding.verdict for found in findings.values() for finding in found.values()]
+    theory = sum(None in found for found in claims.values())
     planned = plan(None, scale, None, recipes)
     own_style = (files("multistable_experiments.paper") / "report.css").read_text(encoding="utf-8")
     values = {
         "style": style() + Markup(own_style),
         "scale": scale,
         "verdicts": {verdict: verdicts.count(verdict) for verdict in VERDICTS},
+        "theory": theory,
+        "trained": len(claims) - theory,
         "chapters": chapters,
         "records": records,
         "places": sorted({place(record) for record in records}),

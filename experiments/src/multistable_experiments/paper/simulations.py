@@ -8,6 +8,7 @@ from torch import Tensor
 
 from multistable import BMRU, ops
 from multistable.dynamics import simplified_brc
+from multistable_experiments.threads import one_thread
 
 __all__ = ["SEEDS", "HeldBit", "first_gradients", "hold_one_bit", "trajectories"]
 
@@ -104,6 +105,7 @@ def train_to_hold(make: Callable[[], Any], T: int, seed: int) -> tuple[Any, floa
     return model, error_at(model, T)
 
 
+@one_thread()
 def hold_one_bit(lengths: tuple[int, ...] = (10, 50, 100, 1000, 10_000, 100_000, 1_000_000)) -> HeldBit:
     """Train one unit of each kind on 50 steps with ten seeds, and test the first that learned at all lengths.
 
