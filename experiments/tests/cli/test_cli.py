@@ -137,7 +137,7 @@ BAD_VALUES = {
     ("bench",): ["--device", "tpu"],
     ("data", "pathfinder"): ["--level", "harder"],
     ("train",): ["hold-bit", "--cell", "transformer"],
-    ("machines",): ["S5"],
+    ("machines",): ["Z3", "S5"],
     ("rl",): ["t-maze", "transformer"],
     ("reproduce",): ["figures"],
     ("sweep",): ["mnist", "transformer"],

@@ -59,8 +59,6 @@ def machines(
     One JSON file per machine and seed. Small groups take seconds on a CPU, A5 half a minute to six minutes.
     Exit code of --study: 1 if a run ended with an error, 2 for a bad value.
     """
-    from multistable_experiments.files import check_writable
-
     folder = out or default_folder("results") / "machines"
     given = {"surrogate": surrogate, "answers": answers, "length": length, "lengths": lengths, "updates": updates}
     with exit_on_error():
@@ -73,7 +71,6 @@ def machines(
             refuse("without --study", long=long, processes=processes != 1, seconds=seconds != SECONDS)
         if not long:
             refuse("without --long", device=device != "cpu")
-        check_writable("--out", folder / "first.json")  # before the first training, not after it
     if study:
         return run_study(folder, study, seeds, processes, seconds, device if long else None)
     run_names(names, seeds, {key: value for key, value in given.items() if value is not None}, longest, folder)
@@ -97,12 +94,16 @@ def run_study(folder: Path, studies: list[str], seeds: int, processes: int, seco
 def run_names(names: list[str] | None, seeds: int, given: dict, longest: int, folder: Path) -> None:
     from dataclasses import replace
 
+    from multistable_experiments.files import check_writable
     from multistable_experiments.machine import describe
     from multistable_experiments.state_machines.plan import RECIPES, SMOKE
     from multistable_experiments.state_machines.store import record
-    from multistable_experiments.state_machines.training import Training
+    from multistable_experiments.state_machines.training import Training, build
 
     with exit_on_error():
+        for name in names or SMOKE:
+            build(replace(RECIPES.get(name, Training(name)), **given))  # raises before the first training
+        check_writable("--out", folder / "first.json")
         about = describe()  # before the first result, which is a change of the source tree itself
         for name in names or SMOKE:
             for seed in range(seeds):

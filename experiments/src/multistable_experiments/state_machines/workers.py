@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from multistable.ops.checks import check_choice
+from multistable_experiments.files import check_writable
 from multistable_experiments.machine import describe
 from multistable_experiments.state_machines.plan import STUDIES, contests, trainings
 from multistable_experiments.state_machines.store import Item, compute, record_long, stored
@@ -46,10 +47,10 @@ def compute_missing(
     A run that is not finished in time is stopped and computed again next time; results are written whole or not at all.
     Raises, before any work, if the folder holds the result of other settings under the name of a run.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     deadline, done = time.monotonic() + seconds, 0
     failed: list[str] = []
     begun = {item.name for item in planned(folder, studies, seeds) if stored(item, folder) is not None}
+    check_writable("--out", folder / "first.json")
     with _started(processes, folder, describe() | {"threads": 1}) as (tasks, next_ended):
         running = 0
         while (left := deadline - time.monotonic()) > 0:
