@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from multistable.ops import pieces
 from multistable.ops.layer_scans import linear_layer
+from multistable.ops.operators import transformed
 
 __all__ = [
     "Segment",
@@ -272,8 +273,7 @@ def lengths_of(mask: object, shape: torch.Size, batch_first: bool) -> Tensor:
         raise ValueError(f"mask must be boolean of shape {list(shape)}, got {mask.dtype} {list(mask.shape)}")
     mask = mask if batch_first else mask.transpose(0, 1)
     lengths = mask.sum(dim=1)
-    checked = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    if checked and not torch.equal(mask, torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]):
+    if _has_numbers(mask) and not torch.equal(mask, torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]):
         raise ValueError("mask must be True at the first steps of each sequence and False at all later ones")
     return lengths
 
@@ -283,10 +283,15 @@ def _check_lengths(lengths: object, B: int, T: int) -> Tensor:
     if lengths.shape != (B,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
     lengths = lengths.long()  # a byte cannot be compared with T = 300
-    # Check values on the CPU only: on a GPU, reading them would wait for the device.
-    if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and ((lengths < 0) | (lengths > T)).any():
+    if _has_numbers(lengths) and ((lengths < 0) | (lengths > T)).any():
         raise ValueError(f"lengths must lie between 0 and T = {T}, got {cast(Any, lengths).tolist()}")
     return lengths.clamp(0, T)  # values that were not checked must not index outside
+
+
+def _has_numbers(x: Tensor) -> bool:
+    """Whether the numbers of ``x`` can be checked: on a GPU that would wait for the device, and a compiler or ``vmap``
+    has none."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed()
 
 
 def _check_reset(reset: object, shape: torch.Size, device: torch.device) -> Tensor:
