@@ -60,7 +60,7 @@ class Steps:
     ) -> "Steps":
         """From an input ``[T, B, D]`` or ``[B, T, D]`` and the caller's ``reset`` and ``lengths``.
 
-        ``both_ways=False``: the caller will not read ``reset_reverse``, which saves an exchange if the sequence is cut.
+        ``both_ways=False``: the caller will not read ``reset_reverse``; if the sequence is cut, it takes an exchange.
         """
         if x.ndim != 3:
             raise ValueError(f"input must have 2 or 3 dimensions (unbatched or batched), got shape {list(x.shape)}")
@@ -75,8 +75,9 @@ class Steps:
         if reset is not None:
             reset = reset if batch_first else reset.transpose(0, 1)
             reset = reset if valid is None else reset & valid  # marks in padding do not count
-            # A mark at t starts a segment; read backwards, the segment before it starts at t - 1.
-            reset_reverse = torch.cat([reset[:, 1:], _mark_after(reset, both_ways)], dim=1)[:, :T]
+            if both_ways:
+                # A mark at t starts a segment; read backwards, the segment before it starts at t - 1.
+                reset_reverse = torch.cat([reset, _mark_after(reset)], dim=1)[:, 1:].contiguous()
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
@@ -199,10 +200,10 @@ def scan_valid(
     return steps.reverse_valid(h) if turned else h, h_last
 
 
-def _mark_after(reset: Tensor, both_ways: bool) -> Tensor:
+def _mark_after(reset: Tensor) -> Tensor:
     """``[B, 1]``: the mark of the step after the last one, which is another rank's if the sequence is cut."""
     cut = pieces.current()
-    return torch.zeros_like(reset[:, :1]) if cut is None or not both_ways else cut.mark_after(reset)[:, None]
+    return reset.new_zeros(reset.shape[0], 1) if cut is None else cut.mark_after(reset)[:, None]
 
 
 def check_input(module: nn.Module, name: str, x: object) -> None:
