@@ -154,7 +154,7 @@ class LRU(Recurrent):
         lam = self.eigenvalues(layer, reverse)
         if steps.valid is not None and pieces.current() is not None:
             return self._scan_piece(lam, x, layer, reverse, h0, steps)
-        scan = partial(linear_layer, lam, pairs=True, time_major=not self.batch_first, backend=self.backend)
+        scan = partial(linear_layer, lam, pairs=True, time_major=not steps.batch_first, backend=self.backend)
         return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
 
     def _scan_piece(
