@@ -113,6 +113,21 @@ def test_a_reset_forgets_the_branch(scan):
     assert (scan(*args, h0, reset=reset)[0, :, 0] > 0).tolist() == [False] * 5 + [True] * 3
 
 
+@pytest.mark.parametrize("scan", [hysteresis_scan, partial(branch_scan, simplified_brc())], ids=["exact", "general"])
+def test_no_credit_passes_a_reset(scan):
+    """The second input moves a unit off the lower branch, where the third would have kept it but for the reset."""
+    x = torch.tensor([-2.0, 1.0, 0.1, 0.1], dtype=torch.float64).view(1, 4, 1).requires_grad_()
+    beta, reset = torch.full((1, 4, 1), 1.5, dtype=torch.float64), (torch.arange(4) == 2)[None]
+    args = ((x, beta),) if isinstance(scan, partial) else (x, beta)
+    kept, cut = (
+        torch.autograd.grad(scan(*args, reset=marks, alpha_surr=1.0)[:, 2:].sum(), x)[0].flatten()
+        for marks in (None, reset)
+    )
+    assert kept[1]  # the first is overwritten by the second
+    assert not cut[:2].any()
+    assert cut[2:].all()
+
+
 @pytest.mark.parametrize(
     ("bounds", "unstable"),
     [((0.0, 1.0), 0.0), ((-1.0, 0.0), 0.0), ((-1.0, 1.0), 0.0)],

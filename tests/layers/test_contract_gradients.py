@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call, grad, vmap
 
 from contract import ALL, STACKS, B, T, assert_close, make, random_batch
 from multistable import BMRU
@@ -48,6 +49,25 @@ def test_gradients_ignore_padding(name):
         loss = loss + alone.square().sum() + last.square().sum()
     for a, b in zip(padded, torch.autograd.grad(loss, list(cell.parameters())), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("given", ["lengths", "mask"])
+def test_per_example_gradients_of_padded_sequences(name, given):
+    if name.split(":")[-1] in ("gru", "lstm"):
+        pytest.skip("torch's kernels have no batching rule")
+    cell = make(name, bidirectional=True)
+    (x, _), lengths = random_batch(cell), torch.tensor([T, 4, 0])
+    marks = lengths if given == "lengths" else torch.arange(T) < lengths[:, None]
+    parameters = {key: parameter.detach() for key, parameter in cell.named_parameters()}
+
+    def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
+        output, h_n = functional_call(cell, parameters, (x[None],), {given: marks[None]})
+        return output.square().sum() + h_n.square().sum()
+
+    found = vmap(grad(loss), (None, 0, 0))(parameters, x, marks)
+    for b in range(B):
+        for key, wanted in grad(loss)(parameters, x[b], marks[b]).items():
+            assert_close(found[key][b], wanted)
 
 
 READ_BACKWARD = ("bmru", "lru", "mingru", "hysteresis", "clocked:linear:2", "counter")

@@ -28,6 +28,17 @@ def test_eigenvalues_start_in_the_ring(r_min, r_max, theta_max):
     assert all(parameter.isfinite().all() for parameter in rnn.parameters())
 
 
+def test_the_default_device_does_not_matter_for_the_start():
+    """It may be a GPU; mps has no float64. And memory on ``meta`` takes no random numbers."""
+    torch.manual_seed(0)
+    expected = LRU(3, 8).state_dict()
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        LRU(3, 8)
+        actual = LRU(3, 8, device="cpu").state_dict()
+    assert all(torch.equal(actual[name], x) for name, x in expected.items())
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_forward_matches_a_complex_loop(dtype, bias):

@@ -190,6 +190,7 @@ def test_empty_batch(bidirectional, batch_first):
         ({"reset": "ab"}, r"reset must be a tensor or nested lists, got 'ab'"),
         ({"reset": [[True], [True, False]]}, r"reset must be a tensor or nested lists, got \[\[True\], "),
         ({"input": torch.zeros(7, 3), "reset": "ab"}, r"reset must be a tensor or nested lists, got 'ab'"),
+        ({"input": torch.zeros(7, 3), "reset": torch.zeros(7, 1).bool()}, r"\[7\] for unbatched input, got"),
         ({"lengths": [1, None]}, r"lengths must be a tensor or nested lists, got \[1, None\]"),
         ({"lengths": torch.tensor([1, 2, 3])}, r"lengths must be 2 integers \(one per sequence\), got .* \[3\]"),
         ({"lengths": torch.tensor([1.0, 2.0])}, r"lengths must be 2 integers .* torch.float32"),

@@ -98,7 +98,10 @@ def branch_scan(
     if border is not None:  # padding chooses nothing
         valid = border.valid(h)[..., None]
         margin, passed = torch.where(valid[..., None], margin, math.inf), torch.where(valid, passed, math.inf)
-    later = _after(unstable.to(dtype), math.inf, border)
+    later = unstable.to(dtype)
+    if reset is not None:  # what follows a reset compares zero in the place of g
+        later = torch.where(reset[..., None, None], torch.where(later > 0, math.inf, -math.inf), later)
+    later = _after(later, math.inf, border)
     onward = (ghost[..., None] >= later).sum(-1, keepdim=True)  # the branch that g would have led to
     h = h + _Choice.apply(margin, passed, stable, maps, branch, ghost, onward, alpha_surr, border)
     return _spoil(h, lost, bad, given)

@@ -76,7 +76,7 @@ def _fill_branches(
     high, low = sides(x, beta, fold)
     upper.copy_(high)
     lower.copy_(low)
-    before = [torch.cat([a, b[:, :-1]], dim=1) for a, b in ((upper_before, upper), (lower_before, lower))]
+    before = [torch.cat([a, b], dim=1)[:, :-1] for a, b in ((upper_before, upper), (lower_before, lower))]
     if restart is not None:
         before = [part.masked_fill_(restart, 0) for part in before]
     high, low = (part.to(dtype) for part in before)

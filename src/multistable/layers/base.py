@@ -219,7 +219,12 @@ class Recurrent(nn.Module):
                 raise ValueError(f"hx must have 2 dimensions for unbatched input, got {hx.ndim}")
             hx = hx.unsqueeze(1)
         axis = 0 if self.batch_first else 1
-        reset = None if reset is None else as_tensor("reset", reset).unsqueeze(axis)
+        if reset is not None:
+            reset = as_tensor("reset", reset)
+            if reset.shape != x.shape[:1]:
+                got = f"{reset.dtype} {list(reset.shape)}"
+                raise ValueError(f"reset must be boolean of shape {list(x.shape[:1])} for unbatched input, got {got}")
+            reset = reset.unsqueeze(axis)
         output, h_n = self.forward(x.unsqueeze(axis), hx, reset=reset)  # not __call__: hooks have seen this call
         return output.squeeze(axis), h_n.squeeze(1)
 

@@ -256,7 +256,7 @@ class BMRU(Recurrent):
         weight, bias, alpha = self.projection_of(layer, reverse)
         reset = steps.reset_of(reverse)
         options: dict[str, Any] = {"alpha_surr": self.alpha_surr, "reset": reset, "reverse": reverse}
-        options["time_major"] = not self.batch_first
+        options["time_major"] = not steps.batch_first
         restart = reset is not None and self.start == "branch"
         fused = None if restart else fused_backend(x, weight, self.backend, bias, alpha, h0)
         if fused is not None:

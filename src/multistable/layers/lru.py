@@ -128,8 +128,9 @@ class LRU(Recurrent):
         nn.init.normal_(weight, std=1 / math.sqrt(2 * weight.shape[1]))
         if bias is not None:
             nn.init.zeros_(bias)
-        # Computed in float64 and kept off the ends of the interval, where a logarithm is infinite.
-        area, phase = (torch.rand(len(log_nu), dtype=torch.float64).clamp(1e-6, 1 - 1e-6) for _ in range(2))
+        # In float64, which mps lacks, and kept off the ends of the interval, where a logarithm is infinite.
+        options: dict[str, Any] = {"dtype": torch.float64, "device": "meta" if log_nu.is_meta else "cpu"}
+        area, phase = (torch.rand(len(log_nu), **options).clamp(1e-6, 1 - 1e-6) for _ in range(2))
         squared = area * (self.r_max**2 - self.r_min**2) + self.r_min**2  # |lambda|^2: uniform on the ring's area
         log_nu.copy_((-0.5 * squared.log()).log())
         log_theta.copy_((self.theta_max * phase).log())
@@ -153,7 +154,7 @@ class LRU(Recurrent):
         lam = self.eigenvalues(layer, reverse)
         if steps.valid is not None and pieces.current() is not None:
             return self._scan_piece(lam, x, layer, reverse, h0, steps)
-        scan = partial(linear_layer, lam, pairs=True, time_major=not self.batch_first, backend=self.backend)
+        scan = partial(linear_layer, lam, pairs=True, time_major=not steps.batch_first, backend=self.backend)
         return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
 
     def _scan_piece(

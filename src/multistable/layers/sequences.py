@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from multistable.ops import pieces
 from multistable.ops.layer_scans import linear_layer
+from multistable.ops.operators import transformed
 
 __all__ = [
     "Segment",
@@ -59,7 +60,7 @@ class Steps:
     ) -> "Steps":
         """From an input ``[T, B, D]`` or ``[B, T, D]`` and the caller's ``reset`` and ``lengths``.
 
-        ``both_ways=False``: the caller will not read ``reset_reverse``, which saves an exchange if the sequence is cut.
+        ``both_ways=False``: the caller will not read ``reset_reverse``; if the sequence is cut, it takes an exchange.
         """
         if x.ndim != 3:
             raise ValueError(f"input must have 2 or 3 dimensions (unbatched or batched), got shape {list(x.shape)}")
@@ -74,8 +75,9 @@ class Steps:
         if reset is not None:
             reset = reset if batch_first else reset.transpose(0, 1)
             reset = reset if valid is None else reset & valid  # marks in padding do not count
-            # A mark at t starts a segment; read backwards, the segment before it starts at t - 1.
-            reset_reverse = torch.cat([reset[:, 1:], _mark_after(reset, both_ways)], dim=1)[:, :T]
+            if both_ways:
+                # A mark at t starts a segment; read backwards, the segment before it starts at t - 1.
+                reset_reverse = torch.cat([reset, _mark_after(reset)], dim=1)[:, 1:].contiguous()
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
@@ -198,10 +200,10 @@ def scan_valid(
     return steps.reverse_valid(h) if turned else h, h_last
 
 
-def _mark_after(reset: Tensor, both_ways: bool) -> Tensor:
+def _mark_after(reset: Tensor) -> Tensor:
     """``[B, 1]``: the mark of the step after the last one, which is another rank's if the sequence is cut."""
     cut = pieces.current()
-    return torch.zeros_like(reset[:, :1]) if cut is None or not both_ways else cut.mark_after(reset)[:, None]
+    return reset.new_zeros(reset.shape[0], 1) if cut is None else cut.mark_after(reset)[:, None]
 
 
 def check_input(module: nn.Module, name: str, x: object) -> None:
@@ -272,8 +274,7 @@ def lengths_of(mask: object, shape: torch.Size, batch_first: bool) -> Tensor:
         raise ValueError(f"mask must be boolean of shape {list(shape)}, got {mask.dtype} {list(mask.shape)}")
     mask = mask if batch_first else mask.transpose(0, 1)
     lengths = mask.sum(dim=1)
-    checked = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    if checked and not torch.equal(mask, torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]):
+    if _has_numbers(mask) and not torch.equal(mask, torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]):
         raise ValueError("mask must be True at the first steps of each sequence and False at all later ones")
     return lengths
 
@@ -283,10 +284,15 @@ def _check_lengths(lengths: object, B: int, T: int) -> Tensor:
     if lengths.shape != (B,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
     lengths = lengths.long()  # a byte cannot be compared with T = 300
-    # Check values on the CPU only: on a GPU, reading them would wait for the device.
-    if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and ((lengths < 0) | (lengths > T)).any():
+    if _has_numbers(lengths) and ((lengths < 0) | (lengths > T)).any():
         raise ValueError(f"lengths must lie between 0 and T = {T}, got {cast(Any, lengths).tolist()}")
     return lengths.clamp(0, T)  # values that were not checked must not index outside
+
+
+def _has_numbers(x: Tensor) -> bool:
+    """Whether the numbers of ``x`` can be checked: on a GPU that would wait for the device, and a compiler or ``vmap``
+    has none."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed()
 
 
 def _check_reset(reset: object, shape: torch.Size, device: torch.device) -> Tensor:
