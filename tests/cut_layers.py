@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from cut_pieces import LENGTHS, RESET, B, D, T, lengths_of_part, part, total
+from cut_pieces import LENGTHS, ONE_EMPTY, RESET, B, D, T, lengths_of_part, part, total
 from multistable import (
     BMRU,
     BRC,
@@ -98,7 +98,7 @@ def check_layer(name: str, make: Callable, cuts: tuple[int, ...], **given: Tenso
 
 
 def check_layers(cuts: tuple[int, ...], thorough: bool = True) -> None:
-    given = [{}, {"h0": True, "reset": RESET}, {"h0": True, "lengths": LENGTHS}, {"reset": RESET, "lengths": LENGTHS}]
+    given = [{}, {"h0": True, "reset": RESET}, {"h0": True, "lengths": ONE_EMPTY}, {"reset": RESET, "lengths": LENGTHS}]
     for both in (False, True):
         for name, make in make_layers(both).items():
             for case in given if thorough else given[-1:]:

@@ -9,6 +9,7 @@ CUTS = {2: [(0, 13, 40), (0, 0, 40), (0, 40, 40)], 4: [(0, 5, 5, 30, 40), (0, 10
 RESET = torch.zeros(B, T, dtype=torch.bool)
 RESET[0, [5, 13]] = RESET[1, 30] = RESET[2, 0] = True  # at borders, and at the first step
 LENGTHS = torch.tensor([40, 12, 31])
+ONE_EMPTY = torch.tensor([40, 0, 31])
 
 
 def part(x: Tensor | None, cuts: tuple[int, ...]) -> Tensor | None:

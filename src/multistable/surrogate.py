@@ -128,7 +128,7 @@ _step_with_gradient = with_tangents(_Step)
 
 
 def _softmax(x: Tensor) -> Tensor:
-    """``torch.softmax(x, -1)``, which takes 145 ns for 8 scores on a CPU, and this 50."""
+    """``torch.softmax(x, -1)``; for 8 scores on a CPU in 50 ns instead of 145."""
     if x.is_cpu and x.shape[-1] < 16:
         x = torch.exp(x - x.amax(-1, keepdim=True))
         return x / x.sum(-1, keepdim=True)

@@ -1,25 +1,102 @@
-"""Exchanges between ranks other than scans: sums, one rank's tensor, marks, positions, and running in turn."""
+"""What the ranks of a cut sequence exchange: scans, sums, one rank's tensor, marks, positions, and running in turn."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from multistable.distributed import scans
 from multistable.distributed.exchange import Exchange
 from multistable.distributed.scans import FromFinal, is_first
 from multistable.ops import pieces
 from multistable.ops.autograd import Function
+from multistable.ops.numerics import aligned
+from multistable.ops.operators import transformed
 
-__all__ = ["choose", "count_before", "in_turn", "mark_after", "nearest", "sum_over_ranks"]
+__all__ = ["SequencePieces"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def sum_over_ranks(exchange: Exchange, x: Tensor) -> Tensor:
-    """The sum reaches the loss of every rank, so its gradient is summed over them too."""
-    return _Sum.apply(x, exchange)
+def _outside_graphs(function: F) -> F:
+    """Make ``torch.compile`` break the graph instead of tracing an exchange."""
+    compiler: Any = torch.compiler
+    return compiler.disable(function)
+
+
+class SequencePieces:
+    """How a sequence is cut, as :func:`~multistable.distributed.sequence_parallel` yields it.
+
+    Attributes:
+        rank, size: the place of this rank's piece, and the number of pieces.
+        exchange: counts the exchanges (``exchange.count``) and the bytes this rank sent (``exchange.bytes_sent``).
+
+    Its methods are those of :class:`multistable.ops.pieces.Pieces`, which says what they do. ``torch.compile`` breaks
+    the graph at each of them.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self.exchange = Exchange(group)
+        self.rank, self.size = self.exchange.rank, self.exchange.size
+
+    @_outside_graphs
+    def scan(self, name: str, *args: Any) -> tuple[Tensor, Tensor]:
+        if transformed():
+            raise NotImplementedError("sequence_parallel supports neither torch.func nor forward-mode AD")
+        if name == "map_adjoint":
+            return scans.map_adjoint(self.exchange, *args)
+        return scans.scan(self.exchange, name, *args)
+
+    @_outside_graphs
+    def map_states(self, *args: Any) -> tuple[Tensor, Tensor]:
+        return scans.map_states(self.exchange, *args)
+
+    @_outside_graphs
+    def in_turn(
+        self, scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, start: Tensor, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        with pieces.use(None):
+            h, last = scan(b, _Receive.apply(start, b, self.exchange, reverse))
+        h, last = _HandOn.apply(h, last, self.exchange, reverse)
+        return h, FromFinal.apply(last, self.exchange, reverse)
+
+    @_outside_graphs
+    def sum(self, x: Tensor) -> Tensor:
+        return _Sum.apply(x, self.exchange)
+
+    @_outside_graphs
+    def choose(self, x: Tensor, has: Tensor, otherwise: Tensor, first: bool = False) -> Tensor:
+        y, found = _Choose.apply(x, has, self.exchange, first)
+        return torch.where(found[:, None], y, otherwise)
+
+    @_outside_graphs
+    def nearest(self, x: Tensor, has: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+        return _Nearest.apply(x, has, self.exchange, reverse)
+
+    @_outside_graphs
+    def mark_after(self, reset: Tensor) -> Tensor:
+        B, T = reset.shape
+        first = reset[:, 0] if T else reset.new_zeros(B)
+        marks, has_steps = self.exchange.gather("the first marks", first, reset.new_full((B,), T > 0))
+        after = reset.new_zeros(B)
+        for rank in reversed(range(self.rank + 1, self.size)):
+            after = torch.where(has_steps[rank], marks[rank], after)
+        return after
+
+    @_outside_graphs
+    def count_before(self, start: Tensor, steps: Tensor, since_reset: Tensor) -> tuple[Tensor, Tensor]:
+        every, since = self.exchange.gather("positions", steps, since_reset)
+        position, before = start, start
+        for rank in range(self.size):
+            before = position if rank == self.rank else before
+            position = torch.where(since[rank] >= 0, since[rank], position + every[rank])
+        return before, position
 
 
 class _Sum(Function):
+    """The sum reaches the loss of every rank, so its gradient is summed over them too."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, exchange: Exchange) -> Tensor:
         ctx.exchange = exchange
@@ -30,13 +107,9 @@ class _Sum(Function):
         return ctx.exchange.sum("the gradient of a sum", grads[0]), None
 
 
-def choose(exchange: Exchange, x: Tensor, has: Tensor, otherwise: Tensor, first: bool = False) -> Tensor:
-    """``x [B, N]`` of the last (or first) rank where ``has [B]``; ``otherwise`` where none has."""
-    y, found = _Choose.apply(x, has, exchange, first)
-    return torch.where(found[:, None], y, otherwise)
-
-
 class _Choose(Function):
+    """``x`` of the rank that :meth:`SequencePieces.choose` reads, and whether there is one, ``[B]``."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, has: Tensor, exchange: Exchange, first: bool) -> tuple[Tensor, Tensor]:
         every, owners = exchange.gather("a tensor of one rank", x, has)  # [R, B, N], [R, B]
@@ -55,13 +128,9 @@ class _Choose(Function):
         return torch.where(mine[:, None], total, 0.0), None, None, None
 
 
-def nearest(exchange: Exchange, x: Tensor, has: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
-    """``x [B, ...]`` of the nearest rank before this one (after it, if ``reverse``) where ``has [B]``, and whether
-    there is one, ``[B]``. A gradient goes back to that rank."""
-    return _Nearest.apply(x, has, exchange, reverse)
-
-
 class _Nearest(Function):
+    """See :meth:`SequencePieces.nearest`. A gradient goes back to the rank that was read."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, has: Tensor, exchange: Exchange, reverse: bool) -> tuple[Tensor, Tensor]:
         every, owners = exchange.gather("the steps at borders", x, has)  # [R, B, ...], [R, B]
@@ -81,50 +150,11 @@ class _Nearest(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (every,) = ctx.exchange.gather("the gradients of steps at borders", grads[0])
         (readers,) = ctx.saved_tensors
-        mine = readers.view(*readers.shape, *[1] * (every.ndim - 2))
-        return torch.where(mine, every, 0.0).sum(dim=0), None, None, None
-
-
-def mark_after(exchange: Exchange, reset: Tensor) -> Tensor:
-    """The mark of the first step after this piece, ``[B]``; False after the last step of all. ``reset [B, T]``."""
-    B, T = reset.shape
-    first = reset[:, 0] if T else reset.new_zeros(B)
-    marks, has_steps = exchange.gather("the first marks", first, reset.new_full((B,), T > 0))
-    after = reset.new_zeros(B)
-    for rank in reversed(range(exchange.rank + 1, exchange.size)):
-        after = torch.where(has_steps[rank], marks[rank], after)
-    return after
-
-
-def count_before(exchange: Exchange, start: Tensor, steps: Tensor, since_reset: Tensor) -> tuple[Tensor, Tensor]:
-    """The position before this piece and after the last one, ``[B]``.
-
-    ``start`` is that before the first piece, ``steps [B]`` counts the steps of this piece, ``since_reset [B]`` those
-    from its last reset on, or is -1.
-    """
-    every, since = exchange.gather("positions", steps, since_reset)
-    position, before = start, start
-    for rank in range(exchange.size):
-        before = position if rank == exchange.rank else before
-        position = torch.where(since[rank] >= 0, since[rank], position + every[rank])
-    return before, position
-
-
-def in_turn(
-    exchange: Exchange, scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, start: Tensor, reverse: bool
-) -> tuple[Tensor, Tensor]:
-    """``scan(b, state that enters) -> states, last state`` on one rank after the other.
-
-    Returns the states of this piece and the last state of all. A gradient flows back in the opposite order.
-    """
-    with pieces.use(None):
-        h, last = scan(b, _Receive.apply(start, b, exchange, reverse))
-    h, last = _HandOn.apply(h, last, exchange, reverse)
-    return h, FromFinal.apply(last, exchange, reverse)
+        return torch.where(aligned(readers, every), every, 0.0).sum(dim=0), None, None, None
 
 
 class _Receive(Function):
-    """The state that enters. It depends on ``b`` in name, so that it has a gradient even if the piece is empty."""
+    """The state that enters. It depends on ``b`` in name only, so that it has a gradient even if the piece is empty."""
 
     @staticmethod
     def forward(ctx: Any, start: Tensor, b: Tensor, exchange: Exchange, reverse: bool) -> Tensor:

@@ -1,79 +1,17 @@
 """The context in which inputs are pieces of one sequence: :func:`sequence_parallel`."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from multistable.distributed import collectives, scans
+from multistable.distributed.collectives import SequencePieces
 from multistable.distributed.exchange import Exchange
 from multistable.ops import pieces
-from multistable.ops.operators import transformed
 
-__all__ = ["SequencePieces", "cut", "sequence_parallel", "sum_gradients"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _outside_graphs(function: F) -> F:
-    """Make ``torch.compile`` break the graph instead of tracing an exchange."""
-    compiler: Any = torch.compiler
-    return compiler.disable(function)
-
-
-class SequencePieces:
-    """How a sequence is cut, as :func:`sequence_parallel` yields it.
-
-    Attributes:
-        rank, size: the place of this rank's piece, and the number of pieces.
-        exchange: counts the exchanges (``exchange.count``) and the bytes this rank sent (``exchange.bytes_sent``).
-
-    Its methods are those of :class:`multistable.ops.pieces.Pieces`. ``torch.compile`` breaks the graph at each of them.
-    """
-
-    def __init__(self, group: Any = None) -> None:
-        self.exchange = Exchange(group)
-        self.rank, self.size = self.exchange.rank, self.exchange.size
-
-    @_outside_graphs
-    def scan(self, name: str, *args: Any) -> tuple[Tensor, Tensor]:
-        if transformed():
-            raise NotImplementedError("sequence_parallel supports neither torch.func nor forward-mode AD")
-        if name == "map_adjoint":
-            return scans.map_adjoint(self.exchange, *args)
-        return scans.scan(self.exchange, name, *args)
-
-    @_outside_graphs
-    def map_states(self, *args: Any) -> tuple[Tensor, Tensor]:
-        return scans.map_states(self.exchange, *args)
-
-    @_outside_graphs
-    def in_turn(
-        self, scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, start: Tensor, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return collectives.in_turn(self.exchange, scan, b, start, reverse)
-
-    @_outside_graphs
-    def sum(self, x: Tensor) -> Tensor:
-        return collectives.sum_over_ranks(self.exchange, x)
-
-    @_outside_graphs
-    def choose(self, x: Tensor, has: Tensor, otherwise: Tensor, first: bool = False) -> Tensor:
-        return collectives.choose(self.exchange, x, has, otherwise, first)
-
-    @_outside_graphs
-    def nearest(self, x: Tensor, has: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
-        return collectives.nearest(self.exchange, x, has, reverse)
-
-    @_outside_graphs
-    def mark_after(self, reset: Tensor) -> Tensor:
-        return collectives.mark_after(self.exchange, reset)
-
-    @_outside_graphs
-    def count_before(self, start: Tensor, steps: Tensor, since_reset: Tensor) -> tuple[Tensor, Tensor]:
-        return collectives.count_before(self.exchange, start, steps, since_reset)
+__all__ = ["cut", "sequence_parallel", "sum_gradients"]
 
 
 @contextmanager

@@ -48,6 +48,7 @@ class Piece:
         self.reverse: bool = self.options[0 if name == "latch_scan" else 1]
         steps: Tensor = self.steps()
         self.T, self.B = steps.shape[self.axis], steps.shape[1 - self.axis]
+        self.N = steps.shape[2] // (2 if name == "bmru_layer" else 1)
         self.dtype, self.device = steps.dtype, steps.device
 
     def steps(self) -> Tensor:
@@ -67,16 +68,12 @@ class Piece:
         self, grad_h: Tensor | None, grad_last: Tensor | None, h0: Tensor, h: Tensor, steps: slice = slice(None)
     ) -> Tensors:
         """The gradients of the inputs at ``steps`` and of ``h0``."""
-        given = [self.cut(x, steps) for x in (*self.saved(), h)]
+        given = [self.cut(x, steps) for x in (*self.kept(), h) if x is not None]
         tensors = *given[:-1], h0, self.marks(steps), given[-1]
         return compute(f"{self.name}_backward", self.cut(grad_h, steps), grad_last, *tensors, *self.options)
 
-    def saved(self) -> tuple[Any, ...]:
-        """The inputs that the backward reads."""
-        return self.given
-
     def kept(self) -> tuple[Any, ...]:
-        """The inputs to keep for the backward; None for one that only needs the shape and dtype of the states."""
+        """The inputs that the backward reads, with None for one that it does not."""
         return self.given
 
     def marks(self, steps: slice) -> Tensor | None:
@@ -122,7 +119,7 @@ class Piece:
         return multiply(passes, grad) if self.pairs else passes * grad
 
 
-class Latch(Piece):
+class LatchPiece(Piece):
     """``latch_scan``. The summary has a bit per unit, whether it wrote, and the last value written."""
 
     def steps(self) -> Tensor:
@@ -136,7 +133,7 @@ class Latch(Piece):
 
     def summary(self) -> Tensors:
         value = self.given[1]
-        last, wrote = value.new_zeros(self.B, value.shape[2]), self.none_wrote()
+        last, wrote = value.new_zeros(self.B, self.N), self.none_wrote()
         for steps in blocks(self.T, from_start=self.reverse):
             last = torch.where(wrote, last, self.forward(None, steps)[1])
             wrote = wrote | self.wrote(steps)
@@ -145,7 +142,7 @@ class Latch(Piece):
         return wrote, last
 
     def none_wrote(self) -> Tensor:
-        return torch.zeros(self.B, self.given[1].shape[2], dtype=torch.bool, device=self.device)
+        return torch.zeros(self.B, self.N, dtype=torch.bool, device=self.device)
 
     def compose(self, *gathered: Tensor) -> Tensors:
         wrote, values = (x.transpose(0, 1).contiguous() for x in gathered)
@@ -163,7 +160,7 @@ class Latch(Piece):
         return self.backward(grad_h, None, h0, h, first)[-1]
 
 
-class BMRU(Latch):
+class BMRUPiece(LatchPiece):
     """``bmru_scan`` and ``bmru_layer``. The summary has two bits per unit, ``up`` and ``down``, for its last write
     since a reset: none (neither), +alpha, -alpha or NaN (both); and a bit per sequence, whether it was reset.
     """
@@ -178,17 +175,14 @@ class BMRU(Latch):
     def last_side(self, steps: slice) -> Tensor:
         """``[B, N]``: the last that was written at these steps: +1, -1, NaN, 0 by a reset, or ``_HELD``."""
         sides = *self.given[:-1], torch.ones_like(self.alpha)
-        start = torch.full((self.B, len(self.alpha)), _HELD, dtype=self.dtype, device=self.device)
+        start = torch.full((self.B, self.N), _HELD, dtype=self.dtype, device=self.device)
         return self.forward(start, steps, sides)[1]
 
     def wrote(self, steps: slice) -> Tensor:
         return self.last_side(steps) != _HELD
 
-    def none_wrote(self) -> Tensor:
-        return torch.zeros(self.B, len(self.alpha), dtype=torch.bool, device=self.device)
-
     def summary(self) -> Tensors:
-        side = torch.full((self.B, len(self.alpha)), _HELD, dtype=self.dtype, device=self.device)
+        side = torch.full((self.B, self.N), _HELD, dtype=self.dtype, device=self.device)
         for steps in blocks(self.T, from_start=self.reverse):
             side = torch.where(side == _HELD, self.last_side(steps), side)
             if not (side == _HELD).any():
@@ -205,7 +199,7 @@ class BMRU(Latch):
         return *states, ~(wrote | reset[..., None])
 
 
-class Linear(Piece):
+class LinearPiece(Piece):
     """``linear_scan``. The summary has the last state, if the piece starts from zero; its number of steps or, if
     coefficients vary, P; and a bit per sequence, whether it was reset."""
 
@@ -215,9 +209,6 @@ class Linear(Piece):
 
     def steps(self) -> Tensor:
         return self.given[1]
-
-    def saved(self) -> tuple[Any, ...]:
-        return (self.given[0],)
 
     def kept(self) -> tuple[Any, ...]:
         return self.given[0], None
@@ -250,7 +241,12 @@ def _powers(a: Tensor, steps: Tensor, pairs: bool) -> Tensor:
     return to_pairs(torch.polar(z.abs() ** steps, z.angle() * steps))
 
 
-_KINDS: dict[str, type[Piece]] = {"bmru_scan": BMRU, "bmru_layer": BMRU, "latch_scan": Latch, "linear_scan": Linear}
+_KINDS: dict[str, type[Piece]] = {
+    "bmru_scan": BMRUPiece,
+    "bmru_layer": BMRUPiece,
+    "latch_scan": LatchPiece,
+    "linear_scan": LinearPiece,
+}
 
 
 def piece_of(name: str, *args: Any) -> Piece:

@@ -49,7 +49,7 @@ class _Scan(Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         exchange, name, options, h0_dtype = ctx.call
         *given, reset, entering, h, passes = saved_tensors(ctx)
-        given = [h if x is None else x for x in given]
+        given = [h if x is None else x for x in given]  # it has the shape and dtype of an input that was not kept
         piece = piece_of(name, *given, entering, reset, *options)
         grad_h, grad_last = grads
         start = entering.to(wide(entering.dtype))  # so that its gradient is not rounded

@@ -65,10 +65,11 @@ def _with_sign(size: Tensor, x: Tensor) -> Tensor:
 def _upper(x: Tensor, a: Tensor, h_c: Tensor, y_c: Tensor, x_c: Tensor, least: Tensor | None = None) -> Tensor:
     """The largest root for ``x >= -x_c`` (x >= 0 without folds).
 
-    The start takes the leading terms of G beyond the fold, ``s = x + x_c``: slope, curvature or the cubic term alone
-    would give ``s / -beta``, ``sqrt(s / h_c)`` and ``cbrt(3 s)``; each is too large where another one leads, and so is
-    ``x + a``. For a <= 0, G is concave and its tangents cross zero before it: the start is the largest of those at 0
-    and at infinity, and of ``least``, a bound for the corner between them.
+    The start, if a > 0: at a distance of ``s = x + x_c`` from the fold, the slope, the curvature or the cubic term of G
+    alone would put the root at ``s / -beta``, ``sqrt(s / h_c)`` or ``cbrt(3 s)`` beyond y_c. Each is too large where
+    another term dominates, and so is ``x + a``: the smallest is taken. If a <= 0, G is concave and its tangents cross
+    zero before it does: the start is the largest of the zeros of the tangents at 0 and at infinity, and of ``least``, a
+    lower bound for where G bends between them.
 
     Denominators are kept off zero by ``clamp``: torch's exporter to ONNX drops the addition of a tiny number.
     ``torch.lerp`` with weights of 0 and 1 selects, exactly: on a CPU ``torch.where`` takes 7 times as long.

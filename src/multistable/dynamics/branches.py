@@ -24,6 +24,7 @@ from multistable.ops.checks import check_gradient, check_sizes
 from multistable.ops.layer_scans import map_credit, pack_maps
 from multistable.ops.maps import MOST_STATES
 from multistable.ops.operators import each_example
+from multistable.ops.portable import previous
 from multistable.surrogate import derivative
 
 __all__ = ["branch_scan", "check_branches"]
@@ -177,10 +178,7 @@ def _before(x: Tensor, start: Tensor, reset: Tensor | None, border: Border | Non
     """The entries of ``[B, T, N, ...]`` one step earlier: ``start`` at first, zero after a reset."""
     if border is not None:
         start = border.before(border.last(x), start, x)[0]
-    before = torch.cat([start[:, None], x[:, :-1]], dim=1)[:, : x.shape[1]]
-    if reset is None:
-        return before
-    return torch.where(reset.reshape(*reset.shape, *[1] * (x.ndim - 2)), torch.zeros_like(before), before)
+    return previous(x, start, reset, reverse=False)
 
 
 def _after(x: Tensor, end: float, border: Border | None) -> Tensor:

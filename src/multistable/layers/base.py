@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from multistable.layers.sequences import Steps, as_tensor, check_input, check_state, lengths_of
+from multistable.layers.checks import as_tensor, check_input, check_state, lengths_of
+from multistable.layers.sequences import Steps
 from multistable.ops import pieces
 from multistable.ops.checks import check_sizes
 from multistable.ops.dispatch import check_name

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.layers.base import Recurrent, changed_arguments, init_linear
-from multistable.layers.sequences import Steps, check_input, check_state
+from multistable.layers.checks import check_input, check_state
+from multistable.layers.sequences import Steps
 from multistable.ops import bmru_step, reference
 from multistable.ops.checks import check_alpha_surr, check_choice, check_numbers, check_sizes
 from multistable.ops.fused_layer import fused_backend, project_and_scan

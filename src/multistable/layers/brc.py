@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from multistable.dynamics.fields import brc, nbrc
 from multistable.layers.base import init_orthogonal
 from multistable.layers.clocked import ClockedRNN
+from multistable.ops.border import Border
 
 __all__ = ["BRC", "NBRC"]
 
@@ -75,7 +76,9 @@ class BRC(ClockedRNN):
         w_c, w_a = self.parameters_of(layer, reverse)[2].chunk(2)
         return [u_h, u_a, u_c, w_a, w_c]
 
-    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+    def scan(
+        self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None, border: Border | None = None
+    ) -> Tensor:
         return self.loop(args, h0, reset)  # constants keep their dtype: under autocast BRC's gates are float32
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:

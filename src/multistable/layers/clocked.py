@@ -10,6 +10,7 @@ from multistable.dynamics.branches import branch_scan, check_branches
 from multistable.dynamics.fields import Field, Linear, check_field
 from multistable.layers.field import FieldLayer
 from multistable.ops import linear_scan
+from multistable.ops.border import Border
 
 __all__ = ["ClockedRNN"]
 
@@ -78,7 +79,9 @@ class ClockedRNN(FieldLayer):
         self.n_clock = clocks[0] if len(clocks) == 1 else tuple(clocks)
         self.create_parameters(device, dtype)
 
-    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+    def scan(
+        self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None, border: Border | None = None
+    ) -> Tensor:
         if isinstance(self.field, Linear):
             x, a = args
             n = torch.tensor(self.n_clock, device=x.device) if isinstance(self.n_clock, tuple) else self.n_clock

@@ -1,7 +1,5 @@
 """The base of layers made from a field: an input projection gives its drives, each unit has its own constants."""
 
-from __future__ import annotations  # those of nested functions stop the compiler of torch 2.8
-
 from functools import partial
 from typing import ClassVar
 
@@ -10,7 +8,7 @@ from torch import Tensor, nn
 
 from multistable.dynamics.fields import Field
 from multistable.layers.base import Recurrent, init_linear, init_orthogonal
-from multistable.layers.sequences import Steps, scan_padded, scan_valid
+from multistable.layers.sequences import Steps
 from multistable.ops import pieces
 from multistable.ops.border import Border
 
@@ -18,7 +16,7 @@ __all__ = ["FieldLayer"]
 
 
 class FieldLayer(Recurrent):
-    """A layer whose units follow a field; a subclass defines :meth:`scan` or, with ``in_turn = False``, `scan_piece`.
+    """A layer whose units follow a field; a subclass defines :meth:`scan`.
 
     The drives of the field are ``W x + b``, in the order of its arguments, ``weight_ih [drives * N, D]``; its constants
     are parameters of their own, ``[N]`` (``[N, N]`` if it couples the units). The state is h.
@@ -28,15 +26,14 @@ class FieldLayer(Recurrent):
     in_turn: ClassVar[bool] = True
     """Whether the ranks of a cut sequence run one after the other: nothing can be computed without the state."""
 
-    def scan(self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None) -> Tensor:
+    def scan(
+        self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None, border: Border | None = None
+    ) -> Tensor:
         """States ``[B, T, N]`` from the arguments of the field: drives ``[B, T, N]``, then constants.
 
         The state is ``h0 [B, N]`` before the first step (zero if None) and zero before steps that ``reset`` marks.
+        ``border`` is that of a piece of a cut sequence; None for a whole one, and always None if ``in_turn``.
         """
-        return self.scan_piece(args, h0, reset, None)
-
-    def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
-        """:meth:`scan` of a piece of a cut sequence, or of a whole one if ``border`` is None."""
         raise NotImplementedError
 
     def parameter_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
@@ -65,40 +62,27 @@ class FieldLayer(Recurrent):
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        backwards, cut = reverse, pieces.current()
-        border = None if cut is None or self.in_turn else Border(cut, reverse, steps.lengths)
-
-        def scan(b: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-            b = b if self.batch_first else b.transpose(0, 1)  # [B, T, drives * N]
-            if reverse:
-                b, reset = b.flip(1), None if reset is None else reset.flip(1)
-            args = self.arguments(b, layer, backwards)
-            h = self.scan(args, h0, reset=reset) if border is None else self.scan_piece(args, h0, reset, border)
-            start = h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype)
-            h_last = h[:, -1] if h.shape[1] else start
-            h = h.flip(1) if reverse else h
-            return h if self.batch_first else h.transpose(0, 1), h_last
-
-        b = self.project(x, layer, reverse)
+        b, cut = self.project(x, layer, reverse), pieces.current()
+        scan = partial(self._scan_drives, layer=layer, reverse=reverse, steps=steps)
         if cut is None:
-            return scan_padded(scan, b, h0, steps, reverse)
-        start = b.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(b.dtype)
-        if border is not None:
-            h, own = scan_valid(scan, b, h0, steps, reverse)
-            h_last = self._last_of_all(cut, h, own, start, steps, reverse)
+            h, h_last = scan(b, h0)
+        elif not self.in_turn:
+            h, h_last = scan(b, h0, border=Border(cut, reverse, steps.lengths))
         else:
-            h, h_last = cut.in_turn(partial(scan_valid, scan, steps=steps, reverse=reverse), b, start, reverse)
+            start = b.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(b.dtype)
+            h, h_last = cut.in_turn(scan, b, start, reverse)
         return h, steps.at_last_segment(h, h_last, reverse)
 
-    def _last_of_all(
-        self, cut: pieces.Pieces, h: Tensor, own: Tensor, start: Tensor, steps: Steps, reverse: bool
-    ) -> Tensor:
-        """The last state on the rank where the scan ends; ``own`` is this rank's last state."""
-        time = 1 if self.batch_first else 0
-        if h.shape[time] == 0:
-            own = h.sum(dim=time)  # so that every rank has the same graph
-        has = torch.full((steps.B,), h.shape[time] > 0, device=h.device)
-        return cut.choose(own, has if steps.lengths is None else steps.lengths > 0, start.to(h.dtype), first=reverse)
+    def _scan_drives(
+        self, b: Tensor, h0: Tensor | None, *, layer: int, reverse: bool, steps: Steps, border: Border | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """States in the layout of ``b``, the projected input, and the last one; in reverse by reversing the drives."""
+        b, reset = (steps.reverse_valid(b), steps.reset_reversed()) if reverse else (b, steps.reset)
+        args = self.arguments(steps.swap_layout(b), layer, reverse)
+        h = self.scan(args, h0, reset=reset, border=border)
+        h = steps.swap_layout(h)
+        h = steps.reverse_valid(h) if reverse else h
+        return h, steps.at_end(steps.swap_layout(h), h0, reverse)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         proj = self.project(x, layer)

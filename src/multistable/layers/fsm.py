@@ -1,19 +1,18 @@
 """Finite state machines as units, with the interface of ``torch.nn.GRU``: :class:`FSM`."""
 
-from __future__ import annotations  # those of nested functions stop the compiler of torch 2.8
-
 from typing import Any, Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.layers.base import Recurrent, init_linear
-from multistable.layers.sequences import Steps, scan_padded
+from multistable.layers.sequences import Steps
 from multistable.ops import pieces
 from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
 from multistable.ops.layer_scans import map_path, map_states, pack_maps
 from multistable.ops.maps import MOST_STATES
+from multistable.ops.numerics import aligned
+from multistable.ops.portable import previous
 from multistable.surrogate import largest
 
 __all__ = ["FSM", "Surrogate", "Transitions"]
@@ -146,14 +145,9 @@ class FSM(Recurrent):
 
     def scores(self, x: Tensor, layer: int, reverse: bool = False) -> Tensor:
         """Scores of all transitions in the layout of x, ``[..., N, K, K]`` or ``[..., N, M]``, with noise."""
-        scores = self.project(x, layer, reverse)
+        scores, K = self.project(x, layer, reverse), self.n_states
         if self.surrogate == "gumbel" and self.training:
             scores = scores - torch.empty_like(scores).exponential_().log()
-        return self._by_unit(scores)
-
-    def _by_unit(self, scores: Tensor) -> Tensor:
-        """Scores ``[..., N * M]`` as ``[..., N, K, K]`` or ``[..., N, M]``."""
-        K = self.n_states
         return torch.unflatten(scores, -1, (self.units, K, K) if self.transitions == "any" else (self.units, -1))
 
     def table(self, device: torch.device | None = None) -> Tensor:
@@ -197,62 +191,29 @@ class FSM(Recurrent):
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        def scan(scores: Tensor, h0: Tensor | None, *, reset: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-            return self._scan(scores, layer, direction, h0, reset, reverse)
-
-        direction = reverse
-        scores = self.scores(x, layer, reverse)
-        flat, h0 = scores.flatten(2), None if h0 is None else h0.to(scores.dtype)
-        if pieces.current() is None:
-            h, h_last = scan_padded(scan, flat, h0, steps, reverse)
-        else:  # padding keeps the state, for the pieces after it
-            valid = None if steps.valid is None else (steps.valid if self.batch_first else steps.valid.transpose(0, 1))
-            h, h_last = self._scan(flat, layer, reverse, h0, steps.reset_of(reverse), reverse, valid)
-            h_last = steps.at_last_segment(h, h_last, reverse)
-        return h[..., : self.hidden_size], h_last
-
-    def _scan(
-        self,
-        flat: Tensor,
-        layer: int,
-        direction: bool,
-        h0: Tensor | None,
-        reset: Tensor | None,
-        reverse: bool,
-        valid: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """States ``[B, T, S]`` in the layout of the input and the last one, from scores ``[B, T, N * M]``.
-
-        Where ``valid [B, T, 1]`` is False, the state is kept.
-        """
-        flat = flat if self.batch_first else flat.transpose(0, 1)
-        scores = self._by_unit(flat)
-        B, N, K = flat.shape[0], self.units, self.n_states
-        start = None if h0 is None else torch.unflatten(h0[:, self.hidden_size :], -1, (N, K))
-        s0 = torch.zeros(B, N, dtype=torch.uint8, device=flat.device) if start is None else _index(start)
+        scores, reset = self.scores(x, layer, reverse), steps.reset_of(reverse)
+        if steps.valid is not None and (reverse or pieces.current() is not None):
+            # Padding that comes before valid steps, or before other pieces, keeps the state.
+            scores = torch.where(aligned(steps.valid, scores), scores, self.keeping(scores))
+        scores = steps.swap_layout(scores)  # [B, T, N, ...]
+        h0 = None if h0 is None else h0.to(scores.dtype)
+        start = None if h0 is None else torch.unflatten(h0[:, self.hidden_size :], -1, (self.units, self.n_states))
+        s0 = scores.new_zeros(steps.B, self.units, dtype=torch.uint8) if start is None else _index(start)
         options: dict[str, Any] = {"reset": reset, "reverse": reverse, "backend": self.backend}
-        maps = self.maps(scores.detach())
-        if valid is not None:
-            maps = torch.where(valid[..., None], maps, torch.arange(K, dtype=torch.uint8, device=flat.device))
-        words = pack_maps(maps, self.backend)
-        states, entering = map_states(words, s0, K=K, **options)
-        before = _previous(states, entering, reset, reverse)
-        chosen = self.choose(scores, before, states)
-        if valid is not None:
-            chosen = torch.where(valid[..., None], chosen, F.one_hot(before.long(), K).to(chosen.dtype))
-        h = self.read(map_path(chosen, words, start, **options), layer, direction)
-        return h if self.batch_first else h.transpose(0, 1), self._last(h, h0, reverse)
+        words = pack_maps(self.maps(scores.detach()), self.backend)
+        states, entering = map_states(words, s0, K=self.n_states, **options)
+        chosen = self.choose(scores, previous(states, entering, reset, reverse), states)
+        h = self.read(map_path(chosen, words, start, **options), layer, reverse)  # [B, T, S]
+        y = steps.swap_layout(h)
+        h_last = steps.at_last_segment(y, steps.at_end(h, h0, reverse), reverse)
+        return y[..., : self.hidden_size], h_last
 
-    def _last(self, h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
-        """The last state of ``h [B, T, S]``, or of the whole sequence if h is a piece of it."""
-        B, T = h.shape[:2]
-        empty = h.new_zeros(B, self.state_size) if h0 is None else h0
-        cut = pieces.current()
-        if cut is None:
-            return empty if T == 0 else h[:, 0 if reverse else -1]
-        here = h.sum(dim=1) if T == 0 else h[:, 0 if reverse else -1]
-        has = torch.full((B,), T > 0, device=h.device)
-        return cut.choose(here, has, empty, first=reverse)
+    def keeping(self, scores: Tensor) -> Tensor:
+        """Scores like the given ones that keep every state, ``[K, K]`` or ``[M]``."""
+        M = scores.shape[-1]
+        if self.transitions == "any":
+            return torch.eye(M, dtype=scores.dtype, device=scores.device)
+        return (torch.arange(M, device=scores.device) == M - 1).to(scores.dtype)
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         scores = self.scores(x, layer)
@@ -270,12 +231,3 @@ class FSM(Recurrent):
 def _index(one_hot: Tensor) -> Tensor:
     """The states ``[..., N]`` of one-hot vectors; zeros are state 0."""
     return one_hot.detach().argmax(-1).byte()
-
-
-def _previous(states: Tensor, s0: Tensor, reset: Tensor | None, reverse: bool) -> Tensor:
-    """The state each step starts from, ``[B, T, N]``, after resets."""
-    if reverse:
-        before = torch.cat([states[:, 1:], s0[:, None]], dim=1)[:, : states.shape[1]]
-    else:
-        before = torch.cat([s0[:, None], states], dim=1)[:, : states.shape[1]]
-    return before if reset is None else before * ~reset[..., None]

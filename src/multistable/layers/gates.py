@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from multistable.layers.bmru import BMRU
-from multistable.layers.sequences import Steps, check_input
+from multistable.layers.checks import check_input
+from multistable.layers.sequences import Steps
 
 __all__ = ["GateStatistics", "gate_statistics"]
 

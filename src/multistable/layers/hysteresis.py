@@ -87,7 +87,9 @@ class HysteresisMRU(FieldLayer):
         self.max_gain = max_gain
         self.create_parameters(device, dtype)
 
-    def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
+    def scan(
+        self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None, border: Border | None = None
+    ) -> Tensor:
         x, beta = args
         return hysteresis_scan(
             x,

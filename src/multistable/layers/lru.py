@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multistable.layers.base import Part, Recurrent
-from multistable.layers.sequences import Steps, scan_linear, scan_padded
+from multistable.layers.sequences import Steps, scan_linear
 from multistable.ops import numerics, pieces
 from multistable.ops.checks import check_numbers
 from multistable.ops.layer_scans import linear_layer
@@ -151,11 +150,18 @@ class LRU(Recurrent):
     def scan_layer(
         self, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps
     ) -> tuple[Tensor, Tensor]:
-        lam = self.eigenvalues(layer, reverse)
+        lam, reset = self.eigenvalues(layer, reverse), steps.reset_of(reverse)
         if steps.valid is not None and pieces.current() is not None:
             return self._scan_piece(lam, x, layer, reverse, h0, steps)
-        scan = partial(linear_layer, lam, pairs=True, time_major=not steps.batch_first, backend=self.backend)
-        return scan_padded(scan, self.project(x, layer, reverse), h0, steps, reverse)
+        b, padded = self.project(x, layer, reverse), steps.valid is not None
+        turned = reverse and padded  # the valid parts come first, before padding that changes the state
+        if turned:
+            b, reset = steps.reverse_valid(b), steps.reset_reversed()
+        options: dict[str, Any] = {"pairs": True, "time_major": not steps.batch_first, "backend": self.backend}
+        h, h_last = linear_layer(lam, b, h0, reset=reset, reverse=reverse and not padded, **options)
+        h = steps.reverse_valid(h) if turned else h
+        h_last = steps.at_end(steps.swap_layout(h), h0, reverse) if padded else h_last
+        return h, steps.at_last_segment(h, h_last, reverse)
 
     def _scan_piece(
         self, lam: Tensor, x: Tensor, layer: int, reverse: bool, h0: Tensor | None, steps: Steps

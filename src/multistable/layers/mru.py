@@ -92,7 +92,9 @@ class MRU(FieldLayer):
         self.n_grid = n_grid
         self.create_parameters(device, dtype)
 
-    def scan_piece(self, args: list[Tensor], h0: Tensor | None, reset: Tensor | None, border: Border | None) -> Tensor:
+    def scan(
+        self, args: list[Tensor], h0: Tensor | None, *, reset: Tensor | None = None, border: Border | None = None
+    ) -> Tensor:
         return branch_scan(
             self.field,
             [x.to(args[0].dtype) for x in args],

@@ -1,29 +1,17 @@
 """The timesteps of a batch: which are valid, where segments start, and how a scan respects both."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from multistable.layers.checks import check_lengths, check_reset
 from multistable.ops import pieces
 from multistable.ops.layer_scans import linear_layer
-from multistable.ops.operators import transformed
 
-__all__ = [
-    "Segment",
-    "Steps",
-    "as_tensor",
-    "at_steps",
-    "check_input",
-    "check_state",
-    "lengths_of",
-    "scan_linear",
-    "scan_padded",
-    "scan_valid",
-]
+__all__ = ["Segment", "Steps", "at_steps", "last_valid", "scan_linear"]
 
 
 class Segment(NamedTuple):
@@ -67,11 +55,11 @@ class Steps:
         B, T = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
         valid = reset_reverse = None
         if lengths is not None:
-            lengths = _check_lengths(lengths, B, T).to(x.device)
+            lengths = check_lengths(lengths, B, T).to(x.device)
             valid = torch.arange(T, device=x.device) < lengths[:, None]  # [B, T]
         if reset is not None:
             empty = T == 0 and pieces.current() is None
-            reset = None if empty else _check_reset(reset, x.shape[:2], x.device)  # no step, no segment
+            reset = None if empty else check_reset(reset, x.shape[:2], x.device)  # no step, no segment
         if reset is not None:
             reset = reset if batch_first else reset.transpose(0, 1)
             reset = reset if valid is None else reset & valid  # marks in padding do not count
@@ -81,6 +69,10 @@ class Steps:
         if valid is not None:
             valid = (valid if batch_first else valid.transpose(0, 1)).unsqueeze(-1)
         return cls(B, batch_first, lengths, valid, reset, reset_reverse)
+
+    def swap_layout(self, x: Tensor) -> Tensor:
+        """From the layout of the input to ``[B, T, ...]``, or back."""
+        return x if self.batch_first else x.transpose(0, 1)
 
     def with_batch_first(self) -> "Steps":
         """The same steps for an input ``[B, T, D]``."""
@@ -103,7 +95,7 @@ class Steps:
         """
         if not reverse or self.reset is None:
             return h_last
-        h = h if self.batch_first else h.transpose(0, 1)  # [B, T, N]
+        h = self.swap_layout(h)  # [B, T, N]
         cut = pieces.current()
         if h.shape[1] == 0:
             here = h.sum(dim=1)
@@ -114,21 +106,34 @@ class Steps:
         marked = self.reset.any(dim=1)
         return torch.where(marked[:, None], here, h_last) if cut is None else cut.choose(here, marked, h_last)
 
-    def at_last_valid(self, h: Tensor, h0: Tensor | None) -> Tensor:
-        """States at each sequence's last valid step, ``[B, N]``, or h0 if it has none; ``h`` as in the input."""
-        assert self.lengths is not None
-        h = h if self.batch_first else h.transpose(0, 1)  # [B, T, N]
-        h0 = h.new_zeros(h.shape[0], h.shape[2]) if h0 is None else h0.to(h.dtype)
-        if h.shape[1] == 0:
-            return h0.clone(memory_format=torch.contiguous_format)
-        last = at_steps(h, (self.lengths - 1).clamp(min=0)[:, None]).squeeze(1)
-        return torch.where(self.lengths[:, None] > 0, last, h0)
+    def at_end(self, h: Tensor, h0: Tensor | None, reverse: bool) -> Tensor:
+        """The state ``[B, S]`` after the last valid step of a scan, out of all its states ``h [B, T, S]``; h0 where no
+        step is valid.
+
+        If the sequence is cut, that step is another rank's on all ranks but one.
+        """
+        T, cut = h.shape[1], pieces.current()
+        own = h[:, 0] if reverse and T > 0 else last_valid(h, self.lengths)
+        if cut is None and self.lengths is None and T > 0:
+            return own
+        h0 = torch.zeros_like(own) if h0 is None else h0.to(own.dtype)
+        has = pieces.has_steps(self.lengths, self.B, T, own.device)
+        return torch.where(has[:, None], own, h0) if cut is None else cut.choose(own, has, h0, first=reverse)
 
     def reverse_valid(self, x: Tensor) -> Tensor:
         """``x`` in the layout of the input with the valid part of each sequence reversed; its own inverse."""
         axis = 1 if self.batch_first else 0
+        if self.lengths is None:
+            return x.flip(axis)
         index = self.reversed_index(x.shape[axis])
         return at_steps(x, index if self.batch_first else index.T, axis)
+
+    def reset_reversed(self) -> Tensor | None:
+        """The marks of the reverse direction, ``[B, T]``, for a scan forwards over :meth:`reverse_valid`."""
+        marks = self.reset_reverse
+        if marks is None or self.lengths is None:
+            return None if marks is None else marks.flip(1)
+        return marks.gather(1, self.reversed_index(marks.shape[1]))
 
     def reversed_index(self, T: int) -> Tensor:
         """``[B, T]``: the step that moves to each place when the valid part of each sequence is reversed."""
@@ -161,6 +166,16 @@ def at_steps(x: Tensor, index: Tensor, axis: int = 1) -> Tensor:
     return x.gather(axis, index[..., None].expand(*index.shape, x.shape[2]))
 
 
+def last_valid(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """``x [B, T, N]`` at the last valid step of each sequence, ``[B, N]``; at the first step where none is valid.
+
+    If T is 0, zeros that depend on x: every rank of a cut sequence must have the same graph.
+    """
+    if x.shape[1] == 0:
+        return x.sum(dim=1)
+    return x[:, -1] if lengths is None else at_steps(x, (lengths - 1).clamp(min=0)[:, None]).squeeze(1)
+
+
 def scan_linear(
     a: Tensor, b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool, *, pairs: bool, backend: str
 ) -> tuple[Tensor, Tensor]:
@@ -173,132 +188,7 @@ def scan_linear(
     return h, steps.at_last_segment(h, h_last, reverse)
 
 
-def scan_padded(
-    scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
-) -> tuple[Tensor, Tensor]:
-    """States and last state ``[B, N]`` of ``scan(b, h0, reset=, reverse=)``, whose state padding would change."""
-    h, h_last = scan_valid(scan, b, h0, steps, reverse)
-    return h, steps.at_last_segment(h, h_last, reverse)
-
-
-def scan_valid(
-    scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, h0: Tensor | None, steps: Steps, reverse: bool
-) -> tuple[Tensor, Tensor]:
-    """:func:`scan_padded`, but the last state of the reverse direction is always that at the first step.
-
-    Forwards, the last state is taken where the sequence ends; backwards, the valid part is reversed first, so that
-    padding comes last there too.
-    """
-    padded, reset = steps.lengths is not None, steps.reset_of(reverse)
-    turned = reverse and padded
-    if turned:
-        b = steps.reverse_valid(b)
-        reset = None if reset is None else reset.gather(1, steps.reversed_index(reset.shape[1]))
-    h, h_last = scan(b, h0, reset=reset, reverse=reverse and not padded)
-    if padded:
-        h_last = steps.at_last_valid(h, h0)
-    return steps.reverse_valid(h) if turned else h, h_last
-
-
 def _mark_after(reset: Tensor) -> Tensor:
     """``[B, 1]``: the mark of the step after the last one, which is another rank's if the sequence is cut."""
     cut = pieces.current()
     return reset.new_zeros(reset.shape[0], 1) if cut is None else cut.mark_after(reset)[:, None]
-
-
-def check_input(module: nn.Module, name: str, x: object) -> None:
-    """Raise unless ``x`` is a float tensor with the dtype and on the device of the weights.
-
-    Under autocast, which converts them, dtypes may differ.
-    """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
-    if not x.is_floating_point():
-        raise TypeError(f"{name} must be floating point, got {x.dtype}")
-    if x.is_nested:
-        raise TypeError(f"{name} must be a padded tensor or a PackedSequence, got a nested tensor")
-    if torch.compiler.is_compiling():  # the compiler would guard every parameter, for errors that torch raises as well
-        return
-    weight = _any_parameter(module)
-    if weight is None:
-        return
-    if x.device != weight.device:
-        raise ValueError(f"{name} must be on {weight.device} like the weights, got {x.device}")
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise TypeError(f"{name} must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
-
-
-def _any_parameter(module: nn.Module) -> Tensor | None:
-    """One of the weights, or None: a replica of DataParallel has none. ``parameters`` takes 4 us, this 0.5."""
-    inside: Any = module
-    for x in inside._parameters.values():
-        if x is not None:
-            return x
-    for child in inside._modules.values():
-        if child is not None and (found := _any_parameter(child)) is not None:
-            return found
-    return None
-
-
-def check_state(name: str, state: object, shape: tuple[int, ...], x: Tensor, axes: str = "") -> None:
-    """Raise unless ``state`` is a float tensor of this shape on x's device. ``axes`` explains the shape."""
-    if not isinstance(state, Tensor):
-        kind = type(state).__name__
-        advice = " (for code of nn.LSTM see LikeLSTM)" if kind == "tuple" else ""
-        raise TypeError(f"{name} must be one tensor, got {kind}{advice}")
-    if state.shape != shape:
-        raise ValueError(f"{name} must have shape {list(shape)}{axes}, got {list(state.shape)}")
-    if not state.is_floating_point():
-        raise TypeError(f"{name} must be floating point, got {state.dtype}")
-    if state.device != x.device:
-        raise ValueError(f"{name} must be on {x.device} like the input, got {state.device}")
-
-
-def as_tensor(name: str, x: object) -> Tensor:
-    """``x`` if it is a tensor, else the tensor of its nested lists."""
-    if isinstance(x, Tensor):
-        return x
-    try:
-        return torch.as_tensor(x)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} must be a tensor or nested lists, got {x!r}") from error
-
-
-def lengths_of(mask: object, shape: torch.Size, batch_first: bool) -> Tensor:
-    """Lengths ``[B]`` of right-padded sequences, given a boolean mask of their valid steps.
-
-    ``shape`` is that of the mask, [T, B] or [B, T]. On a GPU its values are not checked, as those of ``lengths``.
-    """
-    mask = as_tensor("mask", mask)
-    if mask.dtype != torch.bool or mask.shape != shape:
-        raise ValueError(f"mask must be boolean of shape {list(shape)}, got {mask.dtype} {list(mask.shape)}")
-    mask = mask if batch_first else mask.transpose(0, 1)
-    lengths = mask.sum(dim=1)
-    if _has_numbers(mask) and not torch.equal(mask, torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]):
-        raise ValueError("mask must be True at the first steps of each sequence and False at all later ones")
-    return lengths
-
-
-def _check_lengths(lengths: object, B: int, T: int) -> Tensor:
-    lengths = as_tensor("lengths", lengths)
-    if lengths.shape != (B,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ValueError(f"lengths must be {B} integers (one per sequence), got {lengths.dtype} {list(lengths.shape)}")
-    lengths = lengths.long()  # a byte cannot be compared with T = 300
-    if _has_numbers(lengths) and ((lengths < 0) | (lengths > T)).any():
-        raise ValueError(f"lengths must lie between 0 and T = {T}, got {cast(Any, lengths).tolist()}")
-    return lengths.clamp(0, T)  # values that were not checked must not index outside
-
-
-def _has_numbers(x: Tensor) -> bool:
-    """Whether the numbers of ``x`` can be checked: on a GPU that would wait for the device, and a compiler or ``vmap``
-    has none."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed()
-
-
-def _check_reset(reset: object, shape: torch.Size, device: torch.device) -> Tensor:
-    reset = as_tensor("reset", reset)
-    if reset.dtype != torch.bool or reset.shape != shape:
-        raise ValueError(f"reset must be boolean of shape {list(shape)}, got {reset.dtype} {list(reset.shape)}")
-    if reset.device != device:
-        raise ValueError(f"reset must be on {device} like the input, got {reset.device}")
-    return reset

@@ -83,11 +83,11 @@ class GRU(Recurrent):
         self, rnn: nn.RNNBase, x: Tensor, h0: Tensor, steps: Steps, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         """Run each segment as a sequence of its own, all of them in one packed batch."""
-        x = self.swap_layout(x)
+        x = steps.swap_layout(x)
         B, T, D = x.shape
         segments = steps.segments(T)
         if not segments:  # nothing but padding, or no step at all
-            return self.swap_layout(x.new_zeros(B, T, self.hidden_size)), h0
+            return steps.swap_layout(x.new_zeros(B, T, self.hidden_size)), h0
         segments.sort(key=lambda s: s.start - s.end)  # the longest first, as in a PackedSequence
         places, batch_sizes = packed_places(segments, T, reverse)
         places = places.to(x.device)
@@ -98,16 +98,12 @@ class GRU(Recurrent):
         states = self.from_torch(h_n)
         h = output.data.new_zeros(B * T, self.hidden_size).index_copy(0, places, output.data).view(B, T, -1)
         ends = torch.tensor([i for i, s in enumerate(segments) if s.last], device=x.device)
-        return self.swap_layout(h), h0.to(h.dtype).index_copy(0, rows[ends], states[ends])
+        return steps.swap_layout(h), h0.to(h.dtype).index_copy(0, rows[ends], states[ends])
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         axis = -2 if self.batch_first else 0
         output, h_n = self.rnn(layer)(x.unsqueeze(axis), self.to_torch(h.to(x.dtype)))
         return output.squeeze(axis), self.from_torch(h_n)
-
-    def swap_layout(self, x: Tensor) -> Tensor:
-        """From the layout of the input to ``[B, T, ...]``, or back."""
-        return x if self.batch_first else x.transpose(0, 1)
 
 
 class LSTM(GRU):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from multistable.layers import Recurrent
 from multistable.layers.base import Part
-from multistable.layers.sequences import Steps, at_steps
+from multistable.layers.sequences import Steps, last_valid
 from multistable.models.norm import BatchNorm, LayerNorm
 from multistable.ops import pieces
 
@@ -137,24 +137,15 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
 
 
 def at_last(xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:
-    """Each ``x [B, T, H]`` at the last valid step of each sequence, ``[B, H]`` (the first step where none is valid)."""
-    cut = pieces.current()
-    if cut is not None:
-        return _at_last_of_pieces(cut, xs, lengths)
-    if lengths is None:
-        return [x[:, -1] for x in xs]
-    index = (lengths - 1).clamp(min=0)
-    return [at_steps(x, index[:, None]).squeeze(1) for x in xs]
+    """Each ``x [B, T, H]`` at the last valid step of each sequence, ``[B, H]`` (the first step where none is valid).
 
-
-def _at_last_of_pieces(cut: pieces.Pieces, xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:
-    """:func:`at_last` of the whole sequence, in one exchange. Rank 0 answers for sequences without a valid step."""
-    B, T = xs[0].shape[:2]
-    count = torch.full((B,), T, device=xs[0].device) if lengths is None else lengths
-    if T == 0:
-        here = [x.sum(dim=1) for x in xs]
-    else:
-        here = [at_steps(x, (count - 1).clamp(min=0)[:, None]).squeeze(1) for x in xs]
+    If the sequence is cut, in one exchange for all of them.
+    """
+    here, cut = [last_valid(x, lengths) for x in xs], pieces.current()
+    if cut is None:
+        return here
     joined = torch.cat(here, dim=-1)
-    chosen = cut.choose(joined, (count > 0) | (cut.rank == 0), joined)
+    B, T = xs[0].shape[:2]
+    has = pieces.has_steps(lengths, B, T, joined.device) | (cut.rank == 0)  # it answers where no step is valid
+    chosen = cut.choose(joined, has, joined)
     return list(torch.split(chosen, [x.shape[-1] for x in xs], dim=-1))

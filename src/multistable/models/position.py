@@ -8,13 +8,13 @@ from torch import Tensor, nn
 __all__ = ["PositionEncoding", "count_steps"]
 
 
-def count_steps(start: Tensor | None, T: int, reset: Tensor | None, device: torch.device) -> Tensor:
-    """The number of steps before each step, ``[B, T]``, or ``[1, T]`` if it is the same for all sequences.
+def count_steps(start: Tensor, T: int, reset: Tensor | None) -> Tensor:
+    """The number of steps before each of T steps, ``[B, T]``.
 
-    The count begins at ``start [B]`` (None: zero), and again at zero where ``reset [B, T]`` is true.
+    The count begins at ``start [B]``, and again at zero where ``reset [B, T]`` is true.
     """
-    t = torch.arange(T, device=device)
-    counts = t[None] if start is None else start[:, None] + t
+    t = torch.arange(T, device=start.device)
+    counts = start[:, None] + t
     if reset is None:
         return counts
     last_reset = torch.where(reset, t, -1).cummax(dim=1).values

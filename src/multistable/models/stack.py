@@ -137,16 +137,16 @@ class Stack(Recurrent):
         return self._blocks[layer].cell.start_state(0, reverse)
 
     def run_layers(self, x: Tensor, h0: list[Tensor | None], steps: Steps) -> tuple[Tensor, list[Tensor]]:
-        x, steps = self.encoder(x if self.batch_first else x.transpose(0, 1)), steps.with_batch_first()
+        inside = steps.with_batch_first()
+        x = self.encoder(steps.swap_layout(x))
         count = len(self.directions)
         h_n: list[Tensor] = []
         for i, block in enumerate(self._blocks):
             states = h0[i * count : (i + 1) * count]
             given = [h for h in states if h is not None]  # all or none
-            x, h = block(x, torch.stack(given) if given else None, steps)
+            x, h = block(x, torch.stack(given) if given else None, inside)
             h_n += h.unbind(0)
-        x = self.norm_out(x, steps.valid)
-        return x if self.batch_first else x.transpose(0, 1), h_n
+        return steps.swap_layout(self.norm_out(x, inside.valid)), h_n
 
     def step_layers(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Without dropout, and with the running statistics of batch norm."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from multistable.ops.numerics import aligned
 from multistable.ops.operators import call
-from multistable.ops.pieces import Pieces
+from multistable.ops.pieces import Pieces, has_steps
 
 __all__ = ["Border"]
 
@@ -52,12 +53,12 @@ class Border:
         if self.lengths is None:
             return later
         is_last = torch.arange(x.shape[1], device=x.device) == self.lengths[:, None] - 1
-        return torch.where(is_last.view(*is_last.shape, *[1] * (x.ndim - 2)), following, later)
+        return torch.where(aligned(is_last, x), following, later)
 
     def _nearest(self, own: Tensor, otherwise: Tensor, like: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
-        has = torch.full((len(own),), like.shape[1] > 0, device=own.device)
-        found, exists = self.cut.nearest(own, has if self.lengths is None else self.lengths > 0, reverse)
-        return torch.where(exists.view(-1, *[1] * (own.ndim - 1)), found, otherwise), exists
+        has = has_steps(self.lengths, len(own), like.shape[1], own.device)
+        found, exists = self.cut.nearest(own, has, reverse)
+        return torch.where(aligned(exists, own), found, otherwise), exists
 
     def latch_scan(self, write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None, backend: str) -> Tensor:
         """The states of the operator ``latch_scan``, in the order of the piece. Padding must not write."""

@@ -20,7 +20,7 @@ __all__ = [
     "check_maps",
     "check_numbers",
     "check_sizes",
-    "check_state",
+    "check_start",
     "check_tensors",
 ]
 
@@ -57,14 +57,14 @@ def check_bmru(cand: Tensor, beta: Tensor, alpha: Tensor, h0: Tensor | None, res
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be floating point, got {alpha.dtype}")
     _check_device("alpha", alpha, cand)
-    check_state(cand, h0, reset)
+    check_start(cand, h0, reset)
 
 
 def check_hysteresis(x: Tensor, beta: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     check_tensors(x=x, beta=beta)
     _check_sequence("x", x)
     _check_beta(beta, "x", x)
-    check_state(x, h0, reset)
+    check_start(x, h0, reset)
 
 
 def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
@@ -74,7 +74,7 @@ def check_latch(write: Tensor, value: Tensor, h0: Tensor | None, reset: Tensor |
     if write.dtype not in (torch.bool, value.dtype):
         raise TypeError(f"write must be boolean or of value's dtype {value.dtype}, got {write.dtype}")
     _check_device("write", write, value)
-    check_state(value, h0, reset)
+    check_start(value, h0, reset)
 
 
 def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
@@ -88,7 +88,7 @@ def check_linear(a: Tensor, b: Tensor, h0: Tensor | None, reset: Tensor | None) 
     if a.ndim == 3 and a.dtype != b.dtype:
         raise TypeError(f"a must have b's dtype {b.dtype} when it changes in time, got {a.dtype}")
     _check_device("a", a, b)
-    check_state(b, h0, reset)
+    check_start(b, h0, reset)
 
 
 def check_maps(maps: Tensor, s0: Tensor | None, reset: Tensor | None) -> None:
@@ -103,7 +103,7 @@ def check_maps(maps: Tensor, s0: Tensor | None, reset: Tensor | None) -> None:
         if s0.dtype != torch.uint8:
             raise TypeError(f"s0 must be uint8, got {s0.dtype}")
         _check_device("s0", s0, maps)
-    check_state(maps[..., 0], None, reset)
+    check_start(maps[..., 0], None, reset)
 
 
 def check_map_adjoint(maps: Tensor, grad: Tensor, reset: Tensor | None) -> None:
@@ -151,7 +151,7 @@ def _check_device(name: str, x: Tensor, other: Tensor) -> None:
         raise ValueError(f"{name} must be on {other.device} like the other tensors, got {x.device}")
 
 
-def check_state(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
+def check_start(x: Tensor, h0: Tensor | None, reset: Tensor | None) -> None:
     """Raise unless ``h0 [B, N]`` is real or complex like ``x [B, T, N]``, ``reset [B, T]`` boolean, on x's device."""
     B, T, N = x.shape
     if h0 is not None:

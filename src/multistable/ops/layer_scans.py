@@ -7,7 +7,7 @@ from torch import Tensor
 
 from multistable.ops import pieces, reference
 from multistable.ops.autograd import Function
-from multistable.ops.checks import check_state
+from multistable.ops.checks import check_start
 from multistable.ops.maps import unpack
 from multistable.ops.numerics import from_pairs, to_pairs
 from multistable.ops.operators import batch_first, call, last_state
@@ -34,7 +34,7 @@ def bmru_layer(
     that order.
     """
     steps: Tensor = batch_first(proj, time_major)
-    check_state(steps[..., : proj.shape[2] // 2], h0, reset)
+    check_start(steps[..., : proj.shape[2] // 2], h0, reset)
     if backend != "reference":
         return call("bmru_layer", proj, alpha, h0, reset, alpha_surr, reverse, time_major, backend)
     cand, beta = flip(steps, reverse).chunk(2, dim=-1)
@@ -61,7 +61,7 @@ def linear_layer(
     from the last step to the first; ``reset [B, T]`` then marks the states before a step in that order.
     """
     a, b = (a if a.ndim == 1 else batch_first(a, time_major)), batch_first(b, time_major)
-    check_state(b, h0, reset)
+    check_start(b, h0, reset)
     if backend != "reference":
         h, h_last = call("linear_scan", a, b, h0, reset, pairs, reverse, backend)
     else:

@@ -1,4 +1,4 @@
-"""Shared arithmetic: the dtype in which scans compute, and complex numbers as pairs of real ones.
+"""Shared arithmetic: the dtype in which scans compute, axes of masks, and complex numbers as pairs of real ones.
 
 A pair holds, on the last axis, all real parts and then all imaginary parts.
 """
@@ -6,12 +6,17 @@ A pair holds, on the last axis, all real parts and then all imaginary parts.
 import torch
 from torch import Tensor
 
-__all__ = ["from_pairs", "multiply", "to_pairs", "wide"]
+__all__ = ["aligned", "from_pairs", "multiply", "to_pairs", "wide"]
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     """float32 for float16 and bfloat16, else the dtype itself: accumulators and surrogates are never half."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def aligned(mask: Tensor, x: Tensor) -> Tensor:
+    """``mask [B]`` or ``[B, T]`` with as many axes as ``x [B, T, ...]``, so that it broadcasts with it."""
+    return mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim))
 
 
 def to_pairs(x: Tensor) -> Tensor:

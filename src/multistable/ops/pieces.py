@@ -7,9 +7,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-__all__ = ["Pieces", "current", "use"]
+__all__ = ["Pieces", "current", "has_steps", "use"]
 
 
 class Pieces(Protocol):
@@ -68,6 +69,11 @@ _active: list[Pieces | None] = [None]
 def current() -> Pieces | None:
     """How the sequence is cut, or None if every input is a whole sequence."""
     return _active[-1]
+
+
+def has_steps(lengths: Tensor | None, B: int, T: int, device: torch.device) -> Tensor:
+    """Which sequences have a valid step in a piece of T steps, ``[B]``."""
+    return torch.full((B,), T > 0, device=device) if lengths is None else lengths > 0
 
 
 @contextmanager

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from multistable.ops import maps
-from multistable.ops.numerics import from_pairs, to_pairs, wide
+from multistable.ops.numerics import aligned, from_pairs, to_pairs, wide
 from multistable.surrogate import derivative
 
 __all__ = [
@@ -73,7 +73,7 @@ def bmru_backward(
     cand, beta, alpha = cand.to(dtype), beta.to(dtype), alpha.to(cand.dtype).to(dtype)
     write, side = gates(cand, beta)
     total, grad_h0 = _latch_adjoint(grad_h, grad_last, _hold(write, reset), dtype, reverse)
-    h_prev = _previous(h, h0, reset, reverse).to(dtype)
+    h_prev = previous(h, h0, reset, reverse).to(dtype)
 
     distance = cand.abs() - beta.abs()
     grad_distance = total * (alpha * side - h_prev) * derivative(distance, alpha_surr)
@@ -111,7 +111,7 @@ def latch_backward(
     total, grad_h0 = _latch_adjoint(grad_h, grad_last, _hold(write, reset), dtype, reverse)
     grad_value.copy_(torch.where(write, total, 0.0))
     if grad_write is not None:
-        grad_write.copy_(total * (value.to(dtype) - _previous(h, h0, reset, reverse).to(dtype)))
+        grad_write.copy_(total * (value.to(dtype) - previous(h, h0, reset, reverse).to(dtype)))
     return grad_h0
 
 
@@ -147,11 +147,11 @@ def linear_backward(
     # Conjugates are computed, not flagged (`conj`): in the first call of a compiled graph torch ignores the flag.
     steps = a.conj_physical().expand(states.shape)
     after = _shift(steps, torch.ones_like(last), not reverse)
-    cut = None if reset is None else _shift(reset, torch.zeros_like(reset[:, 0]), not reverse)
+    restart = None if reset is None else _shift(reset, torch.zeros_like(reset[:, 0]), not reverse)
     back = not reverse
-    total = flip(_chunked_linear(flip(after, back), flip(grad, back), last, flip(cut, back)), back)
+    total = flip(_chunked_linear(flip(after, back), flip(grad, back), last, flip(restart, back)), back)
     grad_b.copy_(_reals(total, pairs))
-    grad_a = total * _previous(states, start, reset, reverse).conj_physical()
+    grad_a = total * previous(states, start, reset, reverse).conj_physical()
     first = -1 if reverse else 0
     grad_h0 = steps[:, first] * total[:, first]
     if reset is not None:
@@ -305,17 +305,17 @@ def _chunks(x: Tensor) -> Tensor:
     return torch.unflatten(F.pad(x, (0, 0, 0, C * L - T)), 1, (C, L))
 
 
-def _previous(h: Tensor, h0: Tensor | None, reset: Tensor | None, reverse: bool) -> Tensor:
-    """The state each step starts from, ``[B, T, N]``, after resets."""
+def previous(h: Tensor, h0: Tensor | None, reset: Tensor | None, reverse: bool) -> Tensor:
+    """The state each step starts from, ``[B, T, N]`` (or with more axes), after resets."""
     start = torch.zeros_like(h[:, 0]) if h0 is None else h0.to(h.dtype)
     before = _shift(h, start, reverse)
-    return before if reset is None else torch.where(reset[..., None], torch.zeros_like(before), before)
+    return before if reset is None else torch.where(aligned(reset, before), torch.zeros_like(before), before)
 
 
 def _shift(x: Tensor, first: Tensor, reverse: bool) -> Tensor:
     """Each step gets the entry of the step before it; ``first`` enters where time begins."""
-    first = first[:, None]
-    return torch.cat([x[:, 1:], first], dim=1) if reverse else torch.cat([first, x[:, :-1]], dim=1)
+    parts = [x[:, 1:], first[:, None]] if reverse else [first[:, None], x[:, :-1]]
+    return torch.cat(parts, dim=1)[:, : x.shape[1]]
 
 
 @overload

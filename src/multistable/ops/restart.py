@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from multistable.ops import reference
-from multistable.ops.checks import check_state
+from multistable.ops.checks import check_start
 from multistable.ops.operators import batch_first, call, last_state
 from multistable.ops.portable import flip
 
@@ -32,7 +32,7 @@ def bmru_layer_on_branch(
 ) -> tuple[Tensor, Tensor]:
     """``layer_scans.bmru_layer``, but the state before a step that ``reset`` marks is ``+alpha``."""
     cand, beta = batch_first(proj, time_major).chunk(2, dim=-1)
-    check_state(cand, h0, reset)
+    check_start(cand, h0, reset)
     write, value, level = reference.gates(cand, beta, alpha, alpha_surr)
     marked = reset[..., None]
     value = torch.where(marked, reference.latch(write, value, level.expand_as(value)), value)

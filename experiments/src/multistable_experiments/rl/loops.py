@@ -27,11 +27,11 @@ class LoopedGRU(GRU):
     ) -> tuple[Tensor, Tensor]:
         if steps.lengths is not None or reverse or steps.reset is None:
             return super().scan_segments(rnn, x, h0, steps, reverse)
-        x, keep = self.swap_layout(x).transpose(0, 1), (~steps.reset).to(x.dtype).T.unsqueeze(-1)  # [T, B, ...]
+        x, keep = steps.swap_layout(x).transpose(0, 1), (~steps.reset).to(x.dtype).T.unsqueeze(-1)  # [T, B, ...]
         weight_in, weight, bias_in, bias = rnn.all_weights[0]
         gates = torch.nn.functional.linear(x, weight_in, bias_in)
         h, last = self.loop(gates.contiguous(), h0, weight, bias, keep)
-        return self.swap_layout(h.transpose(0, 1)), last
+        return steps.swap_layout(h.transpose(0, 1)), last
 
     def loop(self, gates: Tensor, h0: Tensor, weight: Tensor, bias: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         h = _GRULoop.apply(gates, h0, weight, bias, keep)
