@@ -1,5 +1,11 @@
 """The delta rule by its definition, and the layer: in pieces, with gradients, and with negative eigenvalues."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -113,3 +119,15 @@ def test_initialisation():
     bound = 2**-2.5 * (6 / (400 + 4)) ** 0.5
     assert 0.98 * bound < layer.beta.weight.abs().max() <= bound
     assert 0.49 < layer.conv.weight.abs().max() <= 0.5
+
+
+@pytest.mark.extra
+def test_against_the_authors_kernel():
+    """Step by step in float32, in Triton's interpreter, which has to be chosen before Triton is imported."""
+    for package in ("triton", "fla"):
+        if find_spec(package) is None:
+            pytest.skip(f"needs {package}")
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("delta_net_peer.py"))]
+    done = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1e-6
