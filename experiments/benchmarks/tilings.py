@@ -9,7 +9,6 @@ other tilings may be faster.
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch import Tensor
 from multistable.ops.threads import for_each
 from multistable.ops.triton import latch, latch_grad, linear, linear_grad, maps, primitives
 from multistable.ops.triton.launch import Tiling, Tilings
+from multistable.ops.triton.variants import THREADS
 from multistable_experiments.bench.gpu_clock import copy_bandwidth, milliseconds
 from multistable_experiments.bench.gpu_scans import bmru_passes, lru_passes, map_pass
 
@@ -90,7 +90,7 @@ def tune(kernel: str, shape: tuple[int, int, int], dtype: torch.dtype, trials: l
 
 
 def compile_all(trials: list[Trial], use: Callable[[Trial], None], call: Callable[[], Any]) -> None:
-    """Compile what the trials launch, in as many threads as there are cores."""
+    """Compile what the trials launch."""
     work: list[tuple[Trial, Callable[[], None]]] = []
     for trial in trials:
         use(trial)
@@ -104,7 +104,7 @@ def compile_all(trials: list[Trial], use: Callable[[Trial], None], call: Callabl
         variant()
         trial.compilation += time.thread_time() - start
 
-    for_each(work, compile_one, os.cpu_count() or 1)
+    for_each(work, compile_one, THREADS)
 
 
 def same(found: Any, expected: Any) -> bool:

@@ -207,8 +207,8 @@ def compile_kernels(
     device: torch.device | str = "cuda",
 ) -> int:
     """Compile the GPU kernels of these layers, forward and backward, for every batch size and length, so that no later
-    call waits for the compiler. As many threads compile as there are cores; apart from a few small sums, nothing runs
-    on the GPU.
+    call waits for the compiler. As many threads compile as there are cores (in Python 3.11 one); apart from a few small
+    sums, nothing runs on the GPU.
 
     Triton caches compiled kernels in a folder, so this is fast in later processes. A kernel depends on the dtype, the
     width and the number of columns per multiprocessor: a BMRU of one width and dtype has two variants of each kernel,

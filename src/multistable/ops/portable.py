@@ -313,9 +313,13 @@ def previous(h: Tensor, h0: Tensor | None, reset: Tensor | None, reverse: bool) 
 
 
 def _shift(x: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    """Each step gets the entry of the step before it; ``first`` enters where time begins."""
-    parts = [x[:, 1:], first[:, None]] if reverse else [first[:, None], x[:, :-1]]
-    return torch.cat(parts, dim=1)[:, : x.shape[1]]
+    """Each step gets the entry of the step before it; ``first`` enters where time begins.
+
+    Without a slice of T - 1 steps, for which ``torch.export`` would exclude T = 2.
+    """
+    if reverse:
+        return torch.cat([x, first[:, None]], dim=1)[:, 1:]
+    return torch.cat([first[:, None], x], dim=1)[:, : x.shape[1]]
 
 
 @overload

@@ -1,7 +1,12 @@
 """What is compiled beforehand is what calls need. Without a GPU: on 132 multiprocessors that nothing is launched on."""
 
+import ast
+import gc
+import inspect
+import sys
 import threading
-from functools import cache
+from contextlib import nullcontext
+from functools import cache, partial
 from itertools import product
 
 import pytest
@@ -163,10 +168,31 @@ def test_kernels_of_a_call_are_compiled_at_once(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_current_device", lambda: 0, raising=False)
     monkeypatch.setattr(torch.cuda, "device", threads.suppress)
     monkeypatch.setattr(threads.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(variants, "THREADS", 3)
     cand, beta, h = torch.empty(3, 1, 2000, 64).unbind()
     for _ in range(2):
         triton.bmru_forward(cand, beta, torch.ones(64), None, None, h, reverse=False)
     assert launched == 2 * names
+
+
+def test_a_garbage_collection_does_not_disturb_parsing(monkeypatch):
+    """Triton begins with ``ast.parse``."""
+    monkeypatch.setattr(variants, "driver", type("Driver", (), {"active": torch.cuda}))
+    monkeypatch.setattr(torch.cuda, "get_current_device", lambda: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    parsing, interval = partial(ast.parse, inspect.getsource(ast)), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    gc.callbacks.append(sum_some)
+    try:
+        variants.compile_variants(dict.fromkeys(range(100), parsing), CPU)
+    finally:
+        gc.callbacks.remove(sum_some)
+        sys.setswitchinterval(interval)
+
+
+def sum_some(*_):
+    """In Python, so that another thread may go on."""
+    sum(i for i in range(1000))
 
 
 def test_compile_kernels_checks_its_arguments(monkeypatch):

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,11 @@ from multistable.ops.threads import for_each
 from multistable.ops.triton import latch, latch_grad, launch, linear, linear_grad
 from multistable.ops.triton.primitives import NO_ASSEMBLY, planning
 
-__all__ = ["LAYERS", "Calls", "compile_layers", "plan_variants", "widths_of_every_kind"]
+__all__ = ["LAYERS", "THREADS", "Calls", "compile_layers", "plan_variants", "widths_of_every_kind"]
+
+THREADS = (os.cpu_count() or 1) if sys.version_info >= (3, 12) else 1
+"""Threads that compile. Python 3.11 counts the depth of recursion of all threads that parse together, and fails if a
+garbage collection lets another one go on (8 of 240 times with a callback for that)."""
 
 Plan = dict[Any, Callable[[], None]]
 
@@ -170,7 +175,7 @@ def _shapes(calls: Calls, units: int, modules: tuple[Any, ...]) -> set[tuple[int
 
 
 def compile_variants(plan: Plan, device: torch.device) -> None:
-    """Compile all, in as many threads as there are cores."""
+    """Compile all, in :data:`THREADS` threads."""
     if plan:
         driver.active.get_current_device()  # Triton builds its driver now, and not in every thread
 
@@ -178,4 +183,4 @@ def compile_variants(plan: Plan, device: torch.device) -> None:
         with torch.cuda.device(device):  # each thread has its own
             variant()
 
-    for_each(list(plan.values()), compile_one, os.cpu_count() or 1)
+    for_each(list(plan.values()), compile_one, THREADS)
