@@ -19,7 +19,7 @@ from torch import Tensor
 from multistable.layers.fsm import FSM
 from multistable.machines.bound import prove_by_units
 from multistable.machines.machine import Machine
-from multistable.machines.rounding import decide, scores_of
+from multistable.machines.rounding import are_kept, decide, scores_of
 from multistable.machines.transducer import Transducer
 
 __all__ = ["Verdict", "certify", "step"]
@@ -49,7 +49,7 @@ def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdi
     state, in its own dtype (without autocast) and without the noise of training.
 
     Undecided if some decision's margin does not exceed the rounding of the arithmetic, if there are more than
-    ``max_pairs`` reachable pairs of states, or if a parameter is not finite.
+    ``max_pairs`` reachable pairs of states, or if a parameter is NaN, infinite, nearly infinite or subnormal.
     """
     rnn = model.rnn
     if rnn.bidirectional:
@@ -59,8 +59,9 @@ def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdi
     if (rnn.input_size, model.read_out.out_features) != (target.n_symbols, target.n_outputs):
         sizes = f"{target.n_symbols} symbols and {target.n_outputs} outputs"
         raise ValueError(f"model must have the target's {sizes}, got {rnn.input_size}, {model.read_out.out_features}")
-    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):  # spoils products with zeros too
-        return Verdict(None, None, 0, math.nan, "a parameter is not finite")
+    read_out: list[Any] = [model.read_out.weight, model.read_out.bias]  # as parametrizations compute them
+    if not all(are_kept(x) for layer in (*rnn.all_weights, read_out) for x in layer if x is not None):
+        return Verdict(None, None, 0, math.nan, "a parameter is NaN, infinite, nearly infinite or subnormal")
     if rnn.num_layers == 1:
         ratio, pairs = prove_by_units(model, target)
         if ratio > 1:
