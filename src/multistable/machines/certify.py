@@ -24,7 +24,7 @@ from multistable.machines.transducer import Transducer
 
 __all__ = ["Verdict", "certify", "step"]
 
-_BATCH = 1 << 12  # pairs whose successors are computed at a time
+_BATCH = 1 << 12  # successors computed at a time
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,9 @@ class _Walk:
         """For each pair of the frontier and each symbol: the next pair, where it comes from, the target's state,
         whether the output is right, and the smallest ratio of a margin to its rounding."""
         A, units = self.target.n_symbols, self.model.rnn.num_layers * self.model.rnn.units
-        for i in range(0, len(frontier), _BATCH):
-            part = frontier[i : i + _BATCH]
+        size = max(1, _BATCH // A)
+        for i in range(0, len(frontier), size):
+            part = frontier[i : i + size]
             rows = b"".join(self.pairs[index][:units] for index in part)
             states = torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(part), units)
             after, output, ratio = step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))
