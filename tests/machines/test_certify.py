@@ -163,3 +163,12 @@ def test_bidirectional_models_are_refused():
     model.rnn = FSM(2, 2, n_states=2, bidirectional=True)
     with pytest.raises(ValueError, match="model must be unidirectional"):
         certify(model, PARITY)
+
+
+def test_machines_that_take_sequences_for_time_are_refused():
+    """One such model mixes the sequences of a batch."""
+    model, words = build(PARITY), torch.tensor([[1, 0], [1, 1]])
+    model.rnn.batch_first = False
+    assert not torch.equal(model(words)[0].argmax(-1), PARITY.run(words))
+    with pytest.raises(ValueError, match=r"model\.rnn must be batch_first"):
+        certify(model, PARITY)

@@ -54,6 +54,8 @@ def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdi
     rnn = model.rnn
     if rnn.bidirectional:
         raise ValueError("model must be unidirectional: the reverse direction has read what follows")
+    if not rnn.batch_first:
+        raise ValueError("model.rnn must be batch_first: Transducer gives it [B, T, A], of which B would be its time")
     if torch.is_autocast_enabled(model.read_out.weight.device.type):
         raise ValueError("certify must be called outside of autocast: what it proves holds in the model's own dtype")
     if (rnn.input_size, model.read_out.out_features) != (target.n_symbols, target.n_outputs):
