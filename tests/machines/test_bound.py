@@ -67,6 +67,12 @@ def test_where_rounding_may_decide_all_transitions_are_followed():
     assert not prove_by_units(model, S3)[0] > 1
 
 
+def test_a_read_out_without_bias():
+    model = points(idle=12, read=0.01)
+    model.read_out.register_parameter("bias", None)  # it is zero
+    assert certify(model, S3) == certify(points(idle=12, read=0.01), S3)
+
+
 @pytest.mark.parametrize("name", ["rnn.weight_ih_l0", "rnn.value_l0", "read_out.weight", "read_out.bias"])
 def test_nan_proves_nothing(name):
     model = points(idle=1)
