@@ -46,7 +46,8 @@ class Verdict:
 @torch.no_grad()
 def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdict:
     """Decide if ``model`` gives the outputs of ``target`` after every input of at least one symbol, from the initial
-    state, in its own dtype (without autocast) and without the noise of training.
+    state, in its own dtype (without autocast), without the noise of training, and with its parameters as they are
+    (hooks that change them before a forward are not run).
 
     Undecided if some decision's margin does not exceed the rounding of the arithmetic, if there are more than
     ``max_pairs`` reachable pairs of states, or if a parameter is NaN, infinite, nearly infinite or subnormal.
