@@ -7,7 +7,7 @@ from itertools import permutations, product
 import pytest
 import torch
 
-from built_machines import PARITY, TWO_BITS, build, two_layers
+from built_machines import MOD_THREE, PARITY, TWO_BITS, build, two_layers
 from multistable.machines import Machine, Transducer, certify
 from multistable.machines.bound import prove_by_units
 
@@ -67,6 +67,12 @@ def test_where_rounding_may_decide_all_transitions_are_followed():
     assert not prove_by_units(model, S3)[0] > 1
 
 
+def test_a_read_out_without_bias():
+    model = points(idle=12, read=0.01)
+    model.read_out.register_parameter("bias", None)  # it is zero
+    assert certify(model, S3) == certify(points(idle=12, read=0.01), S3)
+
+
 @pytest.mark.parametrize("name", ["rnn.weight_ih_l0", "rnn.value_l0", "read_out.weight", "read_out.bias"])
 def test_nan_proves_nothing(name):
     model = points(idle=1)
@@ -90,6 +96,62 @@ def test_a_state_that_is_never_reached_spoils_the_answers_too(number):
         model.read_out.bias[1] = 1.0
         assert certify(model, right).right is True
         model.rnn.value_l0[0, 1, 0] = number
+    assert model(torch.tensor([[0]]))[0].isnan().all()
+    assert certify(model, right).right is None
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("small", ["value_l0", "weight"])
+def test_subnormal_parameters_prove_nothing(small, dtype):
+    """A product of a subnormal number and a large one is not small, but many CPUs take the first for zero: in bfloat16
+    always (AVX-512), in other dtypes if they are told to."""
+    model = build(MOD_THREE, units=4).to(getattr(torch, dtype))
+    numbers, words = torch.finfo(model.read_out.weight.dtype), torch.randint(2, (64, 64))
+    with torch.no_grad():
+        for name, parameter in (("value_l0", model.rnn.value_l0), ("weight", model.read_out.weight)):
+            parameter.mul_(numbers.tiny / 4 if name == small else 0.25 / numbers.tiny)
+    assert certify(model, MOD_THREE).right is None
+    model(words)  # numpy, which it may import, warns where subnormal numbers are zero
+    if torch.set_flush_denormal(True):
+        try:
+            assert (model(words)[0].argmax(-1) != MOD_THREE.run(words)).any()
+        finally:
+            torch.set_flush_denormal(False)
+
+
+def test_subnormal_numbers_in_float16_are_numbers():
+    """They are multiplied in float32."""
+    model = build(PARITY).half()
+    with torch.no_grad():
+        model.read_out.weight.mul_(2.0**-16)
+        model.rnn.value_l0.mul_(2.0**12)
+    assert certify(model, PARITY).right is True
+
+
+@pytest.mark.parametrize(("number", "right"), [(1e38, True), (3e38, None)])
+def test_parameters_that_lower_precision_makes_infinite_prove_nothing(number, right):
+    """Nobody reads the second unit, but zero times infinity is NaN."""
+    model = build(PARITY, units=2)
+    with torch.no_grad():
+        model.rnn.weight_ih_l0[-1, 1] = number
+    assert certify(model, PARITY).right is right
+
+
+class _Infinite(torch.nn.Module):
+    def forward(self, value):
+        return value.index_fill(1, torch.tensor(1), torch.inf)
+
+
+def test_what_a_parametrization_computes_counts():
+    """State 1 is never reached, but its value is multiplied by zero."""
+    right = Machine(((0,),), (1,))
+    model = Transducer(1, 2, units=1, n_states=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.rnn.bias_ih_l0[0] = 1.0  # stay in state 0
+        model.read_out.bias[1] = 1.0
+    torch.nn.utils.parametrize.register_parametrization(model.rnn, "value_l0", _Infinite(), unsafe=True)
     assert model(torch.tensor([[0]]))[0].isnan().all()
     assert certify(model, right).right is None
 

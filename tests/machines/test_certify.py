@@ -1,5 +1,6 @@
 """Certify: proofs for machines built by hand, shortest wrong inputs, and what is undecided."""
 
+from importlib import import_module
 from itertools import product
 from operator import attrgetter
 
@@ -129,6 +130,22 @@ def test_too_many_pairs_are_undecided():
     assert "more than 3 pairs" in verdict.reason
 
 
+@pytest.mark.parametrize("most", [1, 3, 1000])
+def test_few_successors_are_computed_at_a_time(most, monkeypatch):
+    """The scores of A5's 60 symbols from 4,096 pairs of states at once took 4.7 GB."""
+    module, rows = import_module("multistable.machines.certify"), []
+    counter = Machine(tuple((q, (q + 1) % 5, (q + 2) % 5) for q in range(5)), tuple(range(5)))
+    model, step = build(counter), module.step
+    with torch.no_grad():
+        model.rnn.weight_ih_l0.view(5, 5, 3)[4, :, 2] = torch.eye(5)[4]  # 4 + 2 = 4
+    expected = certify(model, counter)
+    monkeypatch.setattr(module, "_BATCH", most)
+    monkeypatch.setattr(module, "step", lambda *args: (rows.append(len(args[2])), step(*args))[1])
+    assert certify(model, counter) == expected
+    assert expected.word == (2, 2, 2)
+    assert max(rows) <= max(3, most)
+
+
 def test_keep_and_set_transitions():
     """A latch is the flip-flop: symbol 0 keeps, 1 sets state 0, 2 sets state 1."""
     target = Machine(((0, 0, 1), (1, 0, 1)), (0, 1))
@@ -145,4 +162,13 @@ def test_bidirectional_models_are_refused():
     model = build(PARITY)
     model.rnn = FSM(2, 2, n_states=2, bidirectional=True)
     with pytest.raises(ValueError, match="model must be unidirectional"):
+        certify(model, PARITY)
+
+
+def test_machines_that_take_sequences_for_time_are_refused():
+    """One such model mixes the sequences of a batch."""
+    model, words = build(PARITY), torch.tensor([[1, 0], [1, 1]])
+    model.rnn.batch_first = False
+    assert not torch.equal(model(words)[0].argmax(-1), PARITY.run(words))
+    with pytest.raises(ValueError, match=r"model\.rnn must be batch_first"):
         certify(model, PARITY)

@@ -12,6 +12,18 @@ def test_a_machine_comes_back():
     assert extract(build(PARITY, units=3)) == PARITY, "units that move together are one"
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_the_start_has_the_output_that_float64_decides(swap):
+    """As every other state: in float32 these logits are equal."""
+    model = build(PARITY)
+    with torch.no_grad():
+        model.read_out.weight.mul_(2.0**-30)
+        model.read_out.bias.fill_(1.0)
+        if swap:
+            model.read_out.weight.copy_(model.read_out.weight.flip(0))
+    assert extract(model).output == ((1, 0) if swap else (0, 1))
+
+
 def test_layers_are_one_machine():
     found = extract(two_layers())
     word = torch.zeros(1, 20, dtype=torch.int64)

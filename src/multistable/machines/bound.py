@@ -12,6 +12,8 @@ that the read-out hardly reads may do as it likes, and where rounding could deci
 followed.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -64,8 +66,9 @@ def reachable(possible: Tensor, target: Machine) -> Tensor:
 def answers(model: Transducer, target: Machine, reached: Tensor) -> Tensor:
     """For each state of the target the smallest ratio of the answer's margin, bounded as above, to its rounding."""
     N, _, Q = reached.shape
-    read_out = model.read_out
-    value, weight, bias = (p.double() for p in (model.rnn.parameters_of(0)[2], read_out.weight, read_out.bias))
+    read_out: Any = model.read_out
+    value, weight = model.rnn.parameters_of(0)[2].double(), read_out.weight.double()
+    bias = weight.new_zeros(len(weight)) if read_out.bias is None else read_out.bias.double()
     weight = torch.unflatten(weight, 1, (N, -1))
     u = torch.einsum("nkv,cnv->nkc", value, weight)
     size = torch.einsum("nkv,cnv->nkc", value.abs(), weight.abs())

@@ -19,12 +19,12 @@ from torch import Tensor
 from multistable.layers.fsm import FSM
 from multistable.machines.bound import prove_by_units
 from multistable.machines.machine import Machine
-from multistable.machines.rounding import decide, scores_of
+from multistable.machines.rounding import are_kept, decide, scores_of
 from multistable.machines.transducer import Transducer
 
 __all__ = ["Verdict", "certify", "step"]
 
-_BATCH = 1 << 12  # pairs whose successors are computed at a time
+_BATCH = 1 << 12  # successors computed at a time
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,25 @@ class Verdict:
 @torch.no_grad()
 def certify(model: Transducer, target: Machine, max_pairs: int = 10**7) -> Verdict:
     """Decide if ``model`` gives the outputs of ``target`` after every input of at least one symbol, from the initial
-    state, in its own dtype (without autocast) and without the noise of training.
+    state, in its own dtype (without autocast), without the noise of training, and with its parameters as they are
+    (hooks that change them before a forward are not run).
 
     Undecided if some decision's margin does not exceed the rounding of the arithmetic, if there are more than
-    ``max_pairs`` reachable pairs of states, or if a parameter is not finite.
+    ``max_pairs`` reachable pairs of states, or if a parameter is NaN, infinite, nearly infinite or subnormal.
     """
     rnn = model.rnn
     if rnn.bidirectional:
         raise ValueError("model must be unidirectional: the reverse direction has read what follows")
+    if not rnn.batch_first:
+        raise ValueError("model.rnn must be batch_first: Transducer gives it [B, T, A], of which B would be its time")
     if torch.is_autocast_enabled(model.read_out.weight.device.type):
         raise ValueError("certify must be called outside of autocast: what it proves holds in the model's own dtype")
     if (rnn.input_size, model.read_out.out_features) != (target.n_symbols, target.n_outputs):
         sizes = f"{target.n_symbols} symbols and {target.n_outputs} outputs"
         raise ValueError(f"model must have the target's {sizes}, got {rnn.input_size}, {model.read_out.out_features}")
-    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):  # spoils products with zeros too
-        return Verdict(None, None, 0, math.nan, "a parameter is not finite")
+    read_out: list[Any] = [model.read_out.weight, model.read_out.bias]  # as parametrizations compute them
+    if not all(are_kept(x) for layer in (*rnn.all_weights, read_out) for x in layer if x is not None):
+        return Verdict(None, None, 0, math.nan, "a parameter is NaN, infinite, nearly infinite or subnormal")
     if rnn.num_layers == 1:
         ratio, pairs = prove_by_units(model, target)
         if ratio > 1:
@@ -124,8 +128,9 @@ class _Walk:
         """For each pair of the frontier and each symbol: the next pair, where it comes from, the target's state,
         whether the output is right, and the smallest ratio of a margin to its rounding."""
         A, units = self.target.n_symbols, self.model.rnn.num_layers * self.model.rnn.units
-        for i in range(0, len(frontier), _BATCH):
-            part = frontier[i : i + _BATCH]
+        size = max(1, _BATCH // A)
+        for i in range(0, len(frontier), size):
+            part = frontier[i : i + size]
             rows = b"".join(self.pairs[index][:units] for index in part)
             states = torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(part), units)
             after, output, ratio = step(self.model, states.repeat_interleave(A, 0), self.symbols.repeat(len(part), 1))

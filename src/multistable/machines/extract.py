@@ -6,6 +6,7 @@ import torch
 
 from multistable.machines.certify import step
 from multistable.machines.machine import Machine
+from multistable.machines.rounding import decide, scores_of
 from multistable.machines.transducer import Transducer
 
 __all__ = ["extract"]
@@ -15,15 +16,15 @@ __all__ = ["extract"]
 def extract(model: Transducer, max_states: int = 10_000) -> Machine:
     """All units of all layers as one machine, its states numbered in the order of a breadth-first search.
 
-    Transitions are what the scores decide in float64, without regard to margins. Raises if more than ``max_states``
-    joint states can be reached.
+    Transitions and outputs are what the scores decide in float64, without regard to margins. Raises if more than
+    ``max_states`` joint states can be reached.
     """
     rnn, weight = model.rnn, model.read_out.weight
     symbols = torch.eye(rnn.input_size, dtype=weight.dtype, device=weight.device)
     states = [(0,) * (rnn.num_layers * rnn.units)]
     number = {states[0]: 0}
     value = rnn.parameters_of(rnn.num_layers - 1)[2]
-    outputs = {0: int(model.read_out(value[:, 0].flatten()).argmax())}
+    outputs = {0: int(decide(*scores_of(value[:, 0].flatten(), model.read_out.weight, model.read_out.bias))[0])}
     table: list[tuple[int, ...]] = []
     for state in states:  # grows while it is read
         before = torch.tensor([state] * len(symbols), dtype=torch.uint8)

@@ -4,14 +4,24 @@ The states of a machine are exact, but the scores that decide between transition
 differently in other shapes and on other machines. With ``s = |W| |x| + |b|`` and ``n`` terms, any order of summation is
 within ``g s, g = n u / (1 - n u)``, of the exact score (u: the unit roundoff). So the largest score is the largest in
 every computation if it exceeds each other one by more than ``2 g (s_largest + s_other)``. Where it does not, nothing is
-proven, nor where a sum could overflow. Underflow adds up to the smallest normal number per product and sum.
+proven, nor where a sum could overflow. Underflow adds up to the smallest normal number per product and sum, if the
+factors themselves are normal (:func:`are_kept`).
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["decide", "ratios", "rounding_of", "scores_of"]
+__all__ = ["are_kept", "decide", "ratios", "rounding_of", "scores_of"]
+
+
+def are_kept(numbers: Tensor) -> bool:
+    """Whether every product reads these parameters as numbers near them: none is NaN, infinite, or so large that lower
+    precision makes it infinite; none is subnormal, which bfloat16 products on CPUs (oneDNN) take for zero, and with
+    ``torch.set_flush_denormal`` all do."""
+    size, dtype = numbers.abs(), torch.finfo(numbers.dtype)
+    smallest = min(dtype.tiny, torch.finfo(torch.float32).tiny)  # those of float16 are multiplied in float32
+    return bool(((size == 0) | ((size >= smallest) & (size <= dtype.max / 2))).all())
 
 
 def scores_of(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
