@@ -66,3 +66,11 @@ def test_blocks_are_halved_where_they_overlap(N, BN):
 )
 def test_rows_are_aligned_to_sectors_of_eight_words(per_word, N, dtype, name):
     assert launch.words(per_word, N, torch.empty(1, dtype=dtype)) == name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_stands_for_a_missing_tensor_has_no_memory(dtype):
+    """It is kept. In the pool of a CUDA graph of ``torch.compile`` it would count as a leak."""
+    x, given = launch.optional(None, torch.empty(1, device=DEVICE), dtype)
+    assert (x.dtype, x.device.type, given) == (dtype, DEVICE, 0)
+    assert x.untyped_storage().nbytes() == 0

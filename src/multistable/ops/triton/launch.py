@@ -160,7 +160,8 @@ def optional(x: Tensor | None, like: Tensor, dtype: torch.dtype) -> tuple[Tensor
 
 @cache
 def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty(16, dtype=dtype, device=device)
+    """Without memory: it stays, and the first call may come while a CUDA graph owns what is allocated."""
+    return torch.empty(0, dtype=dtype, device=device)
 
 
 def words(per_word: int, N: int, x: Tensor) -> Words:
