@@ -139,6 +139,7 @@ def program_indices(blocks, C, N, BN: tl.constexpr, ROW: tl.constexpr):
     The last block ends with the last of the N columns, so that none needs a mask: columns that two blocks have get the
     same values from both.
     """
+    tl.static_assert(BN % ROW == 0)
     i = tl.program_id(0)
     i_bc = i // blocks
     first = tl.minimum((i % blocks) * (BN // ROW), N // ROW - BN // ROW) * ROW
