@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from multistable.ops.dispatch import BackendError
+
 __all__ = [
     "LaunchConfig",
     "Strided",
@@ -101,6 +103,8 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
         U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
+    if C * L + S * U >= 1 << 31:  # kernels number the steps with 32 bits, also those that a last tile has too many
+        raise BackendError(f"the GPU kernels scan fewer than 2^31 steps, got {T}: scan it in pieces")
     return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks)
 
 
