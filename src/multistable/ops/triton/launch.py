@@ -193,11 +193,11 @@ def contiguous_alpha(alpha: Tensor | None, h: Tensor) -> Tensor | None:
     return contiguous(alpha)
 
 
-def can_pack(*tensors: Tensor | None) -> bool:
-    """Whether these are half-precision numbers (or bytes) that can be read two at a time."""
+def can_pack(*tensors: Tensor | None, count: int = 2) -> bool:
+    """Whether ``count`` numbers of each tensor, of at most 32 bits together, can be read as one word."""
     for x in tensors:
-        if x is not None and (x.itemsize > 2 or x.data_ptr() % (2 * x.itemsize) or x.shape[-1] % 2):
+        if x is not None and (x.itemsize * count > 4 or x.data_ptr() % (count * x.itemsize) or x.shape[-1] % count):
             return False
-        if x is not None and (x.stride(-1) != 1 or any(n % 2 for n in x.stride()[:-1])):
+        if x is not None and (x.stride(-1) != 1 or any(n % count for n in x.stride()[:-1])):
             return False
     return True

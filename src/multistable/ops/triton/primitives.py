@@ -211,6 +211,12 @@ def _unstack(x, U: tl.constexpr):
 
 
 @triton.jit
+def last_row(x, R: tl.constexpr):
+    """The last row [1, BN] of x [R, BN]."""
+    return tl.sum(tl.where((tl.arange(0, R) == R - 1)[:, None], x, 0), 0, keep_dims=True).to(x.dtype)
+
+
+@triton.jit
 def unpack(word, i: tl.constexpr, HALF: tl.constexpr, ACC: tl.constexpr):
     """The i-th number of a word as a wide float."""
     if HALF is None:
