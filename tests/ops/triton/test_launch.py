@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpu_kernels import DEVICE, IGNORED, SLOW, assert_gradients, assert_scan, linear_inputs
-from multistable.ops import bmru_scan, linear_scan
+from multistable.ops import BackendError, bmru_scan, linear_scan
 from multistable.ops.triton import latch, latch_grad, launch, linear, linear_grad
 from nasty import bmru_inputs
 
@@ -66,3 +66,25 @@ def test_blocks_are_halved_where_they_overlap(N, BN):
 )
 def test_rows_are_aligned_to_sectors_of_eight_words(per_word, N, dtype, name):
     assert launch.words(per_word, N, torch.empty(1, dtype=dtype)) == name
+
+
+@pytest.mark.parametrize("B", [1, 1000])
+def test_steps_are_numbered_with_32_bits(monkeypatch, B):
+    """A number beyond would be negative, and its chunk without steps."""
+    monkeypatch.setattr(launch, "_multiprocessors", lambda device: 132)
+    launch.launch_config.cache_clear()
+    options = 1, latch._TILINGS["wide"], 4, torch.device(DEVICE)
+    plan = launch.launch_config(B, (1 << 31) - (1 << 22), *options)
+    assert plan.C * plan.L + plan.S * plan.U < 1 << 31
+    for T in ((1 << 31) - 5, 1 << 31):
+        with pytest.raises(BackendError, match=rf"fewer than 2\^31 steps, got {T}"):
+            launch.launch_config(B, T, *options)
+    launch.launch_config.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_stands_for_a_missing_tensor_has_no_memory(dtype):
+    """It is kept. In the pool of a CUDA graph of ``torch.compile`` it would count as a leak."""
+    x, given = launch.optional(None, torch.empty(1, device=DEVICE), dtype)
+    assert (x.dtype, x.device.type, given) == (dtype, DEVICE, 0)
+    assert x.untyped_storage().nbytes() == 0

@@ -76,6 +76,24 @@ def test_compiled_layers_use_the_kernels():
 
 
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
+@pytest.mark.parametrize("kind", [BMRU, LRU])
+def test_first_calls_in_graphs_of_the_compiler(kind):
+    """Nothing that a first call keeps may lie in the memory of a graph, which torch checks after it."""
+    from multistable.ops.triton import launch
+
+    launch._nothing.cache_clear()
+    rnn = kind(16, 32, batch_first=True, device="cuda")
+    compiled = torch.compile(rnn, mode="reduce-overhead", fullgraph=True)
+    x = torch.randn(3, 50, 16, device="cuda")
+    for _ in range(3):  # warm-up, capture, replay
+        torch.compiler.cudagraph_mark_step_begin()
+        output, h_n = compiled(x)
+        grads = torch.autograd.grad(output.sum() + h_n.sum(), tuple(rnn.parameters()))
+        assert all(grad.isfinite().all() for grad in grads)
+        assert_close(output, rnn(x)[0].double())
+
+
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 def test_a_cuda_graph_gives_the_same_bits():
     cand, beta = (torch.randn(4, 100, 32, device="cuda", requires_grad=True) for _ in range(2))
     alpha = torch.ones(32, device="cuda")

@@ -43,6 +43,7 @@ from multistable.ops.triton.launch import (
 from multistable.ops.triton.primitives import (
     AnySize,
     everywhere_if,
+    last_row,
     load,
     program_indices,
     split_steps,
@@ -112,18 +113,12 @@ def _append(before_seen, before_value, seen, value, before_seen_2, before_value_
 
 
 @triton.jit
-def _last_row(x, R: tl.constexpr):
-    """The last row [1, BN] of x [R, BN]."""
-    return tl.sum(tl.where((tl.arange(0, R) == R - 1)[:, None], x, 0), 0, keep_dims=True).to(x.dtype)
-
-
-@triton.jit
 def _states_before(seen, value, state, S: tl.constexpr):
     """From each strand's last write [S, BN] and the state before the tile [1, BN]: the states before each strand and
     after all."""
     nothing = tl.zeros_like(seen)
     before_seen, before_value, seen, value = tl.associative_scan((nothing, value, seen, value), 0, _append)
-    return _select(before_seen, before_value, state), _select(_last_row(seen, S), _last_row(value, S), state)
+    return _select(before_seen, before_value, state), _select(last_row(seen, S), last_row(value, S), state)
 
 
 @triton.jit
@@ -300,8 +295,8 @@ def _last_write_kernel(
             new = new & write
             write = tl.where(mark, WHOLE, write)
         found_r, last = tl.associative_scan((write, new & write), 0, _join)
-        latest = _select(seen, latest, _last_row(last, R))
-        seen = seen | _last_row(found_r, R)
+        latest = _select(seen, latest, last_row(last, R))
+        seen = seen | last_row(found_r, R)
         missing = tl.where(t > begin, tl.sum((seen != WHOLE).to(tl.int32)), 0)
         t -= R
     p = (i_b * C + i_c) * N + o_n
@@ -334,7 +329,7 @@ def _carry_kernel(
         seen, last = tl.associative_scan((seen, last), 0, _join)
         entering = _select(seen, last, state)
         tl.store(start + p + N, entering, mask=mask)
-        state = _last_row(entering, BC)
+        state = last_row(entering, BC)
 
 
 # --- host -------------------------------------------------------------------------------------------------------------

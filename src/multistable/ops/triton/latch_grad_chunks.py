@@ -90,13 +90,15 @@ def gradients_into(
 ) -> Tensor:  # fmt: skip
     """The gradient that reaches the last state of each chunk, ``[B, C, N]``."""
     B, T, N = h.shape
-    dtype, C, blocks = wide(h.dtype), config.C, -(-N // config.BN)
+    dtype, C = wide(h.dtype), config.C
     passed, total = h.new_empty(B, C, N, dtype=torch.int8), h.new_empty(B, C, N, dtype=dtype)
     ROW, (g_, x_, y_) = align(N, strided(grad_h, reverse), strided(x, reverse), strided(y, reverse))
+    BN = max(config.BN, ROW)  # N = 4 in half precision: blocks were planned for two words, here are four numbers
+    blocks = -(-N // BN)
     _first_write_kernel[(B * C * blocks,)](
         *g_, *x_, *y_, *resets, passed, total, T, N, C, config.L, blocks,
-        BN=config.BN, R=32, ROW=ROW, num_warps=config.warps, **constants,
+        BN=BN, R=32, ROW=ROW, num_warps=config.warps, **constants,
     )  # fmt: skip
     into = torch.empty_like(total)
-    _carry_kernel[(blocks, B)](passed, total, grad_last, into, N, C, BN=config.BN, BC=32, num_warps=1)
+    _carry_kernel[(blocks, B)](passed, total, grad_last, into, N, C, BN=BN, BC=32, num_warps=1)
     return into

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from multistable.ops.dispatch import BackendError
+
 __all__ = [
     "LaunchConfig",
     "Strided",
@@ -101,6 +103,8 @@ def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: 
         U, stages = (U // 2, stages) if U > 1 else (U, stages - 1)  # with one stage nothing waits in shared memory
     L = _ceil(_ceil(T, C), S * U) * S * U
     C = _ceil(T, L)
+    if C * L + S * U >= 1 << 31:  # kernels number the steps with 32 bits, also those that a last tile has too many
+        raise BackendError(f"the GPU kernels scan fewer than 2^31 steps, got {T}: scan it in pieces")
     return LaunchConfig(BN, S, U, warps, stages, C, L, blocks, programs=B * C * blocks)
 
 
@@ -160,7 +164,8 @@ def optional(x: Tensor | None, like: Tensor, dtype: torch.dtype) -> tuple[Tensor
 
 @cache
 def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty(16, dtype=dtype, device=device)
+    """Without memory: it stays, and the first call may come while a CUDA graph owns what is allocated."""
+    return torch.empty(0, dtype=dtype, device=device)
 
 
 def words(per_word: int, N: int, x: Tensor) -> Words:
@@ -188,11 +193,11 @@ def contiguous_alpha(alpha: Tensor | None, h: Tensor) -> Tensor | None:
     return contiguous(alpha)
 
 
-def can_pack(*tensors: Tensor | None) -> bool:
-    """Whether these are half-precision numbers (or bytes) that can be read two at a time."""
+def can_pack(*tensors: Tensor | None, count: int = 2) -> bool:
+    """Whether ``count`` numbers of each tensor, of at most 32 bits together, can be read as one word."""
     for x in tensors:
-        if x is not None and (x.itemsize > 2 or x.data_ptr() % (2 * x.itemsize) or x.shape[-1] % 2):
+        if x is not None and (x.itemsize * count > 4 or x.data_ptr() % (count * x.itemsize) or x.shape[-1] % count):
             return False
-        if x is not None and (x.stride(-1) != 1 or any(n % 2 for n in x.stride()[:-1])):
+        if x is not None and (x.stride(-1) != 1 or any(n % count for n in x.stride()[:-1])):
             return False
     return True

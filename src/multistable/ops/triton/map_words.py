@@ -119,12 +119,6 @@ def _prefixes(word, BITS: tl.constexpr, ONES: tl.constexpr, IDENTITY: tl.constex
 
 
 @triton.jit
-def _last_row(x, R: tl.constexpr):
-    """The last row [1, BN] of x [R, BN]."""
-    return tl.sum(tl.where((tl.arange(0, R) == R - 1)[:, None], x, 0), 0, keep_dims=True).to(x.dtype)
-
-
-@triton.jit
 def _word_pointer(p, PER_WORD: tl.constexpr):
     """Cast a pointer to maps or states to one to words: unsigned, four bytes in one if PER_WORD is 4."""
     if PER_WORD == 4:

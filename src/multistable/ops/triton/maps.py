@@ -21,16 +21,18 @@ from multistable.ops.triton.launch import (
     Tiling,
     Tilings,
     align,
+    can_pack,
     contiguous,
     launch_config,
     optional,
     strided,
     strided_reset,
 )
-from multistable.ops.triton.map_words import _compose, _constant, _last_row, _look_up, _prefixes, _word_pointer
+from multistable.ops.triton.map_words import _compose, _constant, _look_up, _prefixes, _word_pointer
 from multistable.ops.triton.primitives import (
     AnySize,
     everywhere_if,
+    last_row,
     load,
     program_indices,
     split_steps,
@@ -91,14 +93,14 @@ def _walk(
         maps = composed
     if WHOLE:
         if S > 1:
-            strand = _last_row(_prefixes(strand, BITS, ONES, IDENTITY)[1], S)
+            strand = last_row(_prefixes(strand, BITS, ONES, IDENTITY)[1], S)
         total = _compose(total, strand, BITS, ONES)
     else:
         entering = state
         if S > 1:
             before, strand = _prefixes(strand, BITS, ONES, IDENTITY)
             entering = _look_up(before, state, BITS, ONES)
-            state = _look_up(_last_row(strand, S), state, BITS, ONES)
+            state = _look_up(last_row(strand, S), state, BITS, ONES)
         for u in tl.static_range(U):
             state_u = _look_up(maps[u], entering, BITS, ONES)
             store(p_s + u * s_t, state_u.to(p_s.dtype.element_ty), o_s + u < end, MASKED)
@@ -229,7 +231,7 @@ def map_forward(
     """Fill ``states [B, T, N]`` of machines with K states from the words of their maps; all states are uint8."""
     B, T, N = states.shape
     s0 = contiguous(s0)
-    per_word = 4 if _can_pack(words, states, s0) else 1
+    per_word = 4 if can_pack(words, states, s0, count=4) else 1
     W, constants = N // per_word, _constants(state_bits(K), per_word)
     steps = partial(strided, reverse=reverse, per_word=per_word)
     ROW, (inputs, outputs) = align(W, steps(words), steps(states))
@@ -275,16 +277,6 @@ def map_adjoint(words: Tensor, grad: Tensor, reset: Tensor | None, lam: Tensor, 
     sizes = {"BN": BN, "KP": KP, "BITS": state_bits(K), "ACC": acc, "num_warps": 1}
     _adjoint_kernel[(B * blocks,)](*rows, *steps(lam.flatten(2)), start, T, N, K, blocks, **sizes)
     return start
-
-
-def _can_pack(*tensors: Tensor | None) -> bool:
-    """Whether these are bytes that can be read four at a time."""
-    for x in tensors:
-        if x is not None and (x.itemsize > 1 or x.data_ptr() % 4 or x.shape[-1] % 4 or x.stride(-1) != 1):
-            return False
-        if x is not None and any(n % 4 for n in x.stride()[:-1]):
-            return False
-    return True
 
 
 def _constants(bits: int, per_word: int) -> dict[str, Any]:

@@ -139,6 +139,7 @@ def program_indices(blocks, C, N, BN: tl.constexpr, ROW: tl.constexpr):
     The last block ends with the last of the N columns, so that none needs a mask: columns that two blocks have get the
     same values from both.
     """
+    tl.static_assert(BN % ROW == 0)
     i = tl.program_id(0)
     i_bc = i // blocks
     first = tl.minimum((i % blocks) * (BN // ROW), N // ROW - BN // ROW) * ROW
@@ -207,6 +208,12 @@ def _unstack(x, U: tl.constexpr):
     else:
         early, late = tl.split(tl.permute(tl.reshape(x, [S, BN, 2, U // 2]), (0, 1, 3, 2)))
         return _unstack(early, U // 2) + _unstack(late, U // 2)
+
+
+@triton.jit
+def last_row(x, R: tl.constexpr):
+    """The last row [1, BN] of x [R, BN]."""
+    return tl.sum(tl.where((tl.arange(0, R) == R - 1)[:, None], x, 0), 0, keep_dims=True).to(x.dtype)
 
 
 @triton.jit
