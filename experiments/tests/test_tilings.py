@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 from h200 import pretend
 from multistable.ops import triton as kernels
-from multistable.ops.triton import latch, launch, primitives
+from multistable.ops.triton import latch, launch, maps, primitives
 
 TOOL = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "tilings.py"))
 
@@ -52,3 +52,20 @@ def test_every_tiling_is_compiled_and_timed(gpu, monkeypatch):
     assert 0 < used < trials[0].ms < trials[1].ms
     assert all(trial.compilation > 0 for trial in trials)
     assert before == latch._TILINGS
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("kernel", "per_word"), [("map-4", 4), ("map-4-single", 1)])
+def test_maps_by_the_word_or_one_by_one(monkeypatch, kernel, per_word):
+    words = torch.zeros(1, 64, 64, dtype=torch.uint8)
+
+    def forward():
+        maps.map_forward(words, None, None, torch.empty_like(words), K=4, reverse=False)
+
+    monkeypatch.setattr(maps, "can_pack", maps.can_pack)  # the tool replaces it
+    monkeypatch.setitem(TOOL["call_of"].__globals__, "map_pass", lambda shape, K: (words, forward))
+    call, size = TOOL["call_of"](kernel, (1, 64, 64), torch.uint8)
+    with primitives.planning() as plan:
+        call()
+    assert [variant.args[-1]["PER_WORD"] for variant in plan.values()] == [per_word]
+    assert size == 2 * words.nbytes
