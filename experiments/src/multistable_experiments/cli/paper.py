@@ -320,5 +320,8 @@ def report(
         from multistable_experiments.paper.report import write
 
         records = current_records(results, scale)
-        path = write(records, results or default_folder("results"), out, scale, status.update)
+        folder = results or default_folder("results")
+        path = write(records, folder, out, scale, status.update)
+    if not records:
+        typer.echo(f"no results of runs at scale {scale} in {folder}; a clone of the repository has some", err=True)
     typer.echo(f"The page: {path.resolve()}")
