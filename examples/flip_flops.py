@@ -100,29 +100,34 @@ def train(steps: int = 1000, seed: int = 0) -> FlipFlops:
     return model
 
 
-def to_c(model: FlipFlops) -> str:
-    """The C program; 9 digits represent a float32 exactly. On a NaN it keeps its state, whereas PyTorch writes NaN."""
+def to_c(model: nn.Module) -> str:
+    """The C program of a model with a BMRU ``rnn`` of one layer and a linear ``out``, of any sizes.
+
+    9 digits represent a float32 exactly. On a NaN it keeps its state, whereas PyTorch writes NaN."""
+    if model.rnn.num_layers > 1 or model.rnn.bidirectional or model.rnn.start != "zero":
+        raise ValueError(f"rnn must have one layer, one direction and start='zero', got {model.rnn}")
 
     def constant(values: Tensor) -> str:
         if values.ndim > 1:
             return "{\n    " + ",\n    ".join(map(constant, values)) + "\n}"
         return "{" + ", ".join(f"{value:.9g}f" if value % 1 else f"{value:.1f}f" for value in values.tolist()) + "}"
 
-    weight, bias, alpha = model.rnn.parameters_of(0)
+    weight, bias, alpha = model.rnn.projection_of(0)  # the bias with the offsets of the thresholds
     assert bias is not None
     arrays = {"W": weight, "b": bias, "alpha": alpha, "R": model.out.weight, "c": model.out.bias}
-    return C.format(D=BITS, N=UNITS, K=BITS, **{name: constant(values.detach()) for name, values in arrays.items()})
+    sizes = {"D": weight.shape[1], "N": len(alpha), "K": len(model.out.bias)}
+    return C.format(**sizes, **{name: constant(values.detach()) for name, values in arrays.items()})
 
 
-def run_c(source: str, x: Tensor) -> tuple[Tensor, int, float]:
-    """Compile and run the program on ``x [T, BITS]``. Return outputs ``[T, BITS]``, bytes of state, seconds/step."""
+def run_c(source: str, x: Tensor, outputs: int = BITS) -> tuple[Tensor, int, float]:
+    """Compile and run the program on ``x [T, D]``. Return ``[T, outputs]``, bytes of state, seconds per step."""
     with tempfile.TemporaryDirectory() as folder:
         program, library = Path(folder, "flip_flops.c"), Path(folder, "flip_flops.so")
         program.write_text(source)
         subprocess.run(["cc", "-std=c99", "-O2", "-Wall", "-shared", "-fPIC", program, "-o", library], check=True)
         loaded = ctypes.CDLL(str(library))
         state = ctypes.create_string_buffer(loaded.bytes_of_state())
-        x, y = x.contiguous(), torch.empty(len(x), BITS)
+        x, y = x.contiguous(), torch.empty(len(x), outputs)
         start = time.perf_counter()
         loaded.run(state, ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_int64(len(x)))
         return y, len(state), (time.perf_counter() - start) / len(x)

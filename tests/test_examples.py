@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from multistable import BMRU
+
 FOLDER = Path(__file__).parents[1] / "examples"
 
 
@@ -149,6 +151,23 @@ def test_flip_flops_in_c_start_from_zero_and_write_at_equality():
         x = torch.tensor([[2.0, 2.0, 2.0], [0.0, -0.0, 0.0], [-0.5, -0.25, -1.0], [-0.25, -0.5, 1.0]])
         y, _, _ = example.run_c(example.to_c(model), x)
         torch.testing.assert_close(y, model(x[None])[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_a_layer_of_other_sizes_and_default_thresholds_in_c():
+    """A reader's own model: its sizes are not those of the flip-flops, and its thresholds have offsets."""
+    example = load("flip_flops")
+    torch.manual_seed(0)
+    model = example.FlipFlops()
+    model.rnn, model.out = BMRU(5, 12, batch_first=True), torch.nn.Linear(12, 2)
+    x = torch.randn(1000, 5)
+    y, size, _ = example.run_c(example.to_c(model), x, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(y, model(x[None])[0], rtol=0, atol=1e-6)
+    assert size == 4
+    model.rnn = BMRU(5, 12, num_layers=2, batch_first=True)
+    with pytest.raises(ValueError, match="rnn must have one layer, one direction"):
+        example.to_c(model)
 
 
 @pytest.mark.extra

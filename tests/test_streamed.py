@@ -169,6 +169,30 @@ def test_a_loss_of_several_numbers_is_refused():
         streamed(BMRU(3, 4), lambda i: x, 2, lambda output, i: output.sum(-1))
 
 
+@pytest.mark.parametrize("where", ["loss", "loss alone", "piece"])
+def test_parameters_outside_of_the_module_must_be_given(where):
+    """A read-out in the loss would silently get no gradient."""
+    rnn, x, own = BMRU(3, 4, batch_first=True), torch.randn(1, 20, 3), torch.nn.Linear(4, 3)
+
+    def piece(i):
+        x_i = x[:, 10 * i : 10 * i + 10]
+        return own(torch.cat([x_i, x_i[..., :1]], -1)) if where == "piece" else x_i
+
+    def loss(output, _):
+        return {"loss": own(output).sum(), "loss alone": own.weight.sum(), "piece": output.sum()}[where]
+
+    with pytest.raises(ValueError, match=r"parameters must be given: piece or loss uses one of shape \[3"):
+        streamed(rnn, piece, 2, loss)
+    assert own.weight.grad is None
+    streamed(rnn, piece, 2, loss, parameters=[*rnn.parameters(), *own.parameters()])
+    assert own.weight.grad is not None
+    own.weight.grad = None
+    streamed(rnn, piece, 2, loss, parameters=rnn.parameters())  # said to be wanted
+    assert own.weight.grad is None
+    own.requires_grad_(False)
+    streamed(rnn, piece, 2, loss)
+
+
 MEASURE = """
 import json, sys, torch
 from multistable import BMRU

@@ -53,7 +53,8 @@ print(torch.equal(torch.cat(outputs, dim=1), whole), torch.equal(state, last))
 #
 # `streamed` runs all chunks forward once and keeps two bits per unit and chunk. Then it runs the chunks again with
 # gradients, from the last to the first. The result is the gradient of the whole sequence, and the working memory does
-# not grow with its length.
+# not grow with its length. If the loss or the input uses other parameters, such as those of a read-out, pass all of
+# them as `parameters`.
 
 # %%
 rnn = BMRU(8, 64, batch_first=True)

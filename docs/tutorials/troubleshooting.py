@@ -111,8 +111,23 @@ assert max(scores["too low"], scores["too high"]) < 0.7
 # 6. *Is the loss NaN?* A NaN is always written to the state, so it stays visible: look for it in the input and weights.
 
 # %%
-score = train(Model(Stack("hybrid", 2, 32, batch_first=True)))
+stack = Stack("hybrid", 2, 32, batch_first=True)
+score = train(Model(stack))
 print(f"Stack('hybrid'): accuracy {score:.0%}")
+
+# %% [markdown]
+# The gates of a `Stack` read what its block hands on, which a hook can catch. The BMRU of a `Hybrid` is `cell.bmru[0]`;
+# in a `Stack("bmru", ...)` it is `cell` itself.
+
+
+# %%
+def show(cell: nn.Module, args: tuple) -> None:
+    print(gate_statistics(cell.bmru[0], args[0])[0])
+
+
+hook = stack.blocks[0].cell.register_forward_pre_hook(show)
+stack(batch()[0])
+hook.remove()
 
 # %% [markdown]
 # [Defaults](../defaults.md) has measurements of the default thresholds.

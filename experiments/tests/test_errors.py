@@ -31,6 +31,13 @@ def test_a_missing_package_gives_an_install_hint(capsys):
     assert capsys.readouterr().err == f"error: {expected}\n"
 
 
+@pytest.mark.parametrize("name", ["gymnasium", "gymnasium.vector", "popgym"])
+def test_a_missing_package_of_agents_is_in_an_extra(name, capsys):
+    with pytest.raises(typer.Exit), exit_on_error():
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    assert "run `pip install './experiments[rl]'` in a clone" in capsys.readouterr().err
+
+
 def test_a_file_is_named_without_error_numbers(tmp_path, capsys):
     path = tmp_path / "file"
     for use, message in [

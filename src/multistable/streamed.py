@@ -53,7 +53,7 @@ def streamed(
         count: the number of pieces.
         loss: of the output of piece i, a scalar.
         state: before the first piece. None as in a call of the module.
-        parameters: to differentiate. Default: those of the module
+        parameters: to differentiate. Default: those of the module; ``piece`` and ``loss`` must then have no others
 
     Gradients are summed over the pieces in float32, or float64. In half precision the gradient of the state is rounded
     once per piece. Random numbers, for dropout, are drawn from a seed for each piece, the same in both passes.
@@ -84,6 +84,8 @@ def streamed(
             output, after = module(piece(i), enters)
             value = loss(output, i)
             _check_loss(value)
+        if parameters is None:
+            _check_leaves([value, *_floats(after)], [*leaves, *starts])
         reached = [value, *(_floats(after) if into else [])]
         found = _gradients(reached, [*leaves, *starts], [torch.ones_like(value), *into])
         for own, grad in zip(sums, found, strict=False):
@@ -170,6 +172,22 @@ def _check_loss(value: object) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"loss must return one number, a tensor of shape [], got {got}")
+
+
+def _check_leaves(outputs: list[Tensor], known: list[Tensor]) -> None:
+    """Refuse leaves that would silently get no gradient, such as a read-out that only ``loss`` uses."""
+    nodes: Any = [x.grad_fn or x for x in outputs if x.requires_grad]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        leaf = node if isinstance(node, Tensor) else getattr(node, "variable", None)
+        if leaf is not None and not any(leaf is x for x in known):
+            raise ValueError(
+                f"parameters must be given: piece or loss uses one of shape {list(leaf.shape)} that is not the module's"
+            )
+        following = {x for x, _ in getattr(node, "next_functions", ()) if x is not None} - seen
+        seen |= following
+        nodes.extend(following)
 
 
 def _check(module: nn.Module) -> None:

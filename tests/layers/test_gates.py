@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from multistable import BMRU, GateStatistics, gate_statistics
+from multistable import BMRU, GateStatistics, Hybrid, Stack, gate_statistics
 
 
 def layer_with_thresholds(*betas, **options):
@@ -104,3 +104,16 @@ def test_a_state_changes_the_gates_of_the_second_layer():
         gate_statistics(rnn, x, held[:1])
     with pytest.raises(TypeError, match="hx must be one tensor, got list"):
         gate_statistics(rnn, x, [0.0])
+
+
+def test_the_bmru_of_another_layer_is_found_by_the_error():
+    """Of a hybrid its part, of a stack the cell, as the message says."""
+    x, stack = torch.randn(2, 10, 3), Stack("bmru", 3, 4, batch_first=True)
+    for rnn in (Hybrid(3, 4), stack):
+        with pytest.raises(TypeError, match=rf"hybrid.bmru\[0\] or stack.blocks\[0\].cell, got {type(rnn).__name__}"):
+            gate_statistics(rnn, x)
+    found = []
+    stack.blocks[0].cell.register_forward_pre_hook(lambda cell, args: found.extend(gate_statistics(cell, args[0])))
+    stack(x)
+    assert found[0].write_rate.shape == (4,)
+    assert gate_statistics(Hybrid(3, 4, batch_first=True).bmru[0], x)[0].write_rate.shape == (2,)

@@ -57,6 +57,13 @@ def test_rollouts_are_recomputed(name):
         torch.testing.assert_close(again[used], data.old_log_prob[used], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rnn", ["hybrid", Stack])
+def test_a_layer_that_cannot_be_built_is_refused(rnn):
+    with pytest.raises(TypeError, match=r"rnn must be a layer's class, or functools.partial\(Stack, 'hybrid'\), got "):
+        build(rnn)
+    build(partial(Stack, "hybrid"))
+
+
 class Silent:
     """A callback that does nothing."""
 

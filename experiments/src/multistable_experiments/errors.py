@@ -47,7 +47,8 @@ def message_of(error: Exception) -> str:
     """The error's message. Missing packages and files get our own words, without error numbers."""
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = {"PIL": "pillow"}.get(name := error.name.partition(".")[0], name)
-        return f"{package} is not installed: run `pip install ./experiments` in a clone of the repository"
+        folder = "'./experiments[rl]'" if package in ("gymnasium", "popgym") else "./experiments"
+        return f"{package} is not installed: run `pip install {folder}` in a clone of the repository"
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         if isinstance(error, FileExistsError):
             return f"{error.filename} must be a folder, but is a file"

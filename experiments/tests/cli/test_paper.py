@@ -29,6 +29,17 @@ def test_a_given_folder_must_exist(tmp_path, monkeypatch, words):
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing was written"
 
 
+def test_a_report_of_nothing_says_so(tmp_path, monkeypatch):
+    """Outside of a clone the page has no results: the command says where some are."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("multistable_experiments.paper.report.write", lambda records, results, out, *_: out)
+    done = call("report")
+    assert done.exit_code == 0
+    assert "no results of runs at scale full in results; a clone of the repository has some" in done.output
+    save(tmp_path / "results", records(seeds=(0,)))
+    assert "no results" not in call("report").output
+
+
 def test_the_default_folder_may_be_missing(tmp_path, monkeypatch):
     """A new user has no results yet, and a folder of results need not cover every scale."""
     monkeypatch.setattr(claims, "CLAIMS", tuple(claim for claim in claims.CLAIMS if claim.trained))

@@ -81,7 +81,7 @@ def gate_statistics(
 
 def _check_arguments(rnn: object, input: object) -> None:
     if not isinstance(rnn, BMRU):
-        raise TypeError(f"rnn must be a BMRU, got {type(rnn).__name__}")
+        raise TypeError(f"rnn must be a BMRU, such as hybrid.bmru[0] or stack.blocks[0].cell, got {type(rnn).__name__}")
     if not isinstance(input, Tensor) or input.ndim != 3:
         got = list(input.shape) if isinstance(input, Tensor) else type(input).__name__
         raise ValueError(f"input must be a batch, [T, B, D] or [B, T, D], got {got}")

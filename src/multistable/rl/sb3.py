@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from multistable.layers.base import Recurrent
 from multistable.layers.bmru import BMRU
+from multistable.models.stack import Stack
 
 __all__ = ["RecurrentPolicy"]
 
@@ -52,6 +53,8 @@ class RecurrentPolicy(RecurrentActorCriticPolicy):
         lstm_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if not callable(rnn) or rnn is Stack:
+            raise TypeError(f"rnn must be a layer's class, or functools.partial(Stack, 'hybrid'), got {rnn!r}")
         sizes: dict[str, Any] = {"lstm_hidden_size": lstm_hidden_size, "n_lstm_layers": n_lstm_layers}
         super().__init__(observation_space, action_space, lr_schedule, *args, **sizes, **kwargs)
         self.constructor_options = sizes | {"rnn": rnn, "lstm_kwargs": lstm_kwargs}

@@ -218,7 +218,9 @@ def figure(
 
         names = (*FIGURES, *OTHER_FIGURES)
         if name != "all" and name not in names:
-            raise typer.BadParameter(f"name must be 'all' or one of {', '.join(names)}, got {name!r}")
+            numbers = {each: f" (figure {own.number})" for each, own in FIGURES.items() if own.number}
+            known = ", ".join(each + numbers.get(each, "") for each in names)
+            raise typer.BadParameter(f"name must be 'all' or one of {known}, got {name!r}")
         records = current_records(results, scale)
         out.mkdir(parents=True, exist_ok=True)
         for each in names if name == "all" else [name]:
@@ -318,5 +320,8 @@ def report(
         from multistable_experiments.paper.report import write
 
         records = current_records(results, scale)
-        path = write(records, results or default_folder("results"), out, scale, status.update)
+        folder = results or default_folder("results")
+        path = write(records, folder, out, scale, status.update)
+    if not records:
+        typer.echo(f"no results of runs at scale {scale} in {folder}; a clone of the repository has some", err=True)
     typer.echo(f"The page: {path.resolve()}")

@@ -118,5 +118,7 @@ def test_the_command_writes_a_picture(tmp_path):
 
 
 def test_an_unknown_figure_raises(tmp_path):
-    with pytest.raises(typer.BadParameter, match="name must be 'all' or one of"):
-        figure("nothing", tmp_path)
+    with pytest.raises(typer.BadParameter, match="name must be 'all' or one of") as error:
+        figure("8", tmp_path)
+    assert "copy-first (figure 8), generalisation (figure 9)," in error.value.message
+    assert "tails, without-positions, pathfinder (figure 11)" in error.value.message
