@@ -7,6 +7,7 @@ from Python, launches and autograd included.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -38,8 +39,7 @@ def peer_rows(shape: tuple[int, int, int]) -> Iterator[Row]:
         yield gain_row(name, shape, ms, "accelerated-scan and its transposes", milliseconds(turn), None)
         del across
     if find_spec("fla"):
-        from fla.ops.hgrn import chunk_hgrn  # pyright: ignore[reportMissingImports]
-
+        chunk_hgrn: Any = import_module("fla.ops.hgrn").chunk_hgrn
         x, g = value.requires_grad_(), gate.log().requires_grad_()
         weight = torch.randn_like(value)
 
