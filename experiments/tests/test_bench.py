@@ -118,7 +118,8 @@ def test_a_part_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(content["rows"]) == 2
 
     with pytest.raises(ValueError, match="--part must be one of scans, maps, got 'steps'"):
-        run(["steps"])
+        report.run("cpu", None, tmp_path / "new", Console(record=True), ["steps"])
+    assert not (tmp_path / "new").exists()
     content["machine"]["torch"] = "1.0"
     (tmp_path / "cpu.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"cpu.json is of torch '1.0', not"):

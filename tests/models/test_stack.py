@@ -97,7 +97,7 @@ def test_one_name_per_block_and_options_for_those_that_have_them():
     [
         (("gnu", 3, 8), {}, ValueError, r"cell must be names out of bmru, lru.*, got 'gnu' \(did you mean 'gru'\?\)"),
         (("BMRU", 3, 8), {}, ValueError, r"got 'BMRU' \(did you mean 'bmru'\?\)"),
-        ((("lru", "bmru"), 3, 8), {}, ValueError, r"or 1 names \(num_layers\), got \('lru', 'bmru'\)"),
+        ((("lru", "bmru"), 3, 8), {}, ValueError, r"or a list of num_layers names, here 1, got \('lru', 'bmru'\)"),
         ((3, 3, 8), {}, ValueError, "cell, the first argument, must be the name of a layer .*, got 3"),
         (("lru", 3, 8), {"beta_bias": 1}, TypeError, "the option 'beta_bias', which lru does not have"),
         (("gru", 3, 8), {"backend": "cpu"}, TypeError, "the option 'backend', which gru does not have"),

@@ -170,8 +170,8 @@ def _check_cells(cell: object, num_layers: int) -> tuple[str, ...]:
     names = (cell,) * num_layers if isinstance(cell, str) else cell
     if not isinstance(names, tuple | list) or len(cast("list[Any]", names)) != num_layers:
         raise ValueError(
-            f"cell, the first argument, must be the name of a layer such as 'hybrid', or {num_layers} names "
-            f"(num_layers), got {cell!r}"
+            "cell, the first argument, must be the name of a layer such as 'hybrid', or a list of num_layers names, "
+            f"here {num_layers}, got {cell!r}"
         )
     return tuple(cast("list[str]", names))
 

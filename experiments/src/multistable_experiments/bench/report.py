@@ -64,10 +64,10 @@ def run(
         raise ValueError("--device is cuda, but torch finds no GPU")
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     path = out or folder / f"{name.lower().replace(' ', '-')}.json"
-    check_writable("--out", path)  # fail now, not after eight minutes
     measures = import_module(f"multistable_experiments.bench.{device}").PARTS
     for part in parts:
         check_choice("--part", part, tuple(measures))
+    check_writable("--out", path)  # fail now, not after eight minutes
     read(path, strict=bool(parts))  # raises now if the file cannot keep its other parts
     every: list[Row] = []
     for part in parts or measures:

@@ -1,7 +1,7 @@
 """How the GPU kernels cut their work (strands, tiles, chunks), and tensors as kernel arguments."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -79,7 +79,7 @@ class LaunchConfig:
         return {"BN": self.BN, "S": self.S, "U": self.U, "STAGES": self.stages, "num_warps": self.warps}
 
 
-@cache
+@lru_cache(4096)
 def launch_config(B: int, T: int, N: int, tilings: Tilings, loads: int, device: torch.device) -> LaunchConfig:
     """Cut ``B`` sequences of ``T`` steps of ``N`` words, of which a step loads ``loads`` bytes per column.
 
