@@ -137,4 +137,5 @@ def check_model(pooling: str, cuts: tuple[int, ...], both: bool, reset: Tensor |
 def check_models(cuts: tuple[int, ...]) -> None:
     for pooling in ("none", "last", "mean"):
         check_model(pooling, cuts, False, None, None)
+        check_model(pooling, cuts, False, None, ONE_EMPTY)
         check_model(pooling, cuts, True, RESET, LENGTHS)
