@@ -336,6 +336,15 @@ def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
     assert h_n.shape == (2, 0, cell.state_size)
 
 
+def test_a_sequence_without_steps_has_a_backward(name):
+    if name.split(":")[-1] in ("gru", "lstm"):
+        pytest.skip("torch's own need a step")
+    cell = make(name)
+    output, h_n = cell(random_batch(cell, 0)[0])
+    assert output.shape == (B, 0, cell.feature_size)
+    (output.sum() + h_n.sum()).backward()
+
+
 def test_reset_parameters_fills_all_memory(name):
     """As models that were made on the device "meta" are materialised."""
     cell = make(name, device="meta").to_empty(device="cpu")
