@@ -1,5 +1,6 @@
 """Layers and models over a cut sequence: outputs, states and all gradients."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -51,6 +52,7 @@ def make_layers(both: bool) -> dict[str, Callable[[], nn.Module]]:
         "fsm": lambda: FSM(D, 6, n_states=3, **options),
         "brc": lambda: BRC(D, 6, **options),
         "clocked": lambda: ClockedRNN(dynamics.simplified_brc(c=0.5), D, 6, n_clock=2, **options),
+        "limit": lambda: ClockedRNN(dynamics.simplified_brc(c=0.5), D, 6, n_clock=math.inf, **options),
         "hysteresis": lambda: strong(HysteresisMRU(D, 24, **options)),
         "exact gradient": lambda: HysteresisMRU(D, 6, alpha_surr=None, **options),
         "mru": lambda: strong(MRU(dynamics.simplified_brc(c=0.1), D, 24, **options)),
@@ -80,7 +82,7 @@ def check_layer(name: str, make: Callable, cuts: tuple[int, ...], **given: Tenso
     weights, weights_n = torch.randn_like(expected), torch.randn_like(expected_n)
     leaves = [*rnn.parameters(), *([] if hx is None else [hx])]
     loss = (expected * weights).sum() + (expected_n * weights_n).sum()
-    to_whole, *others = torch.autograd.grad(loss, [whole, *leaves])
+    to_whole, *others = torch.autograd.grad(loss, [whole, *leaves], materialize_grads=True)
 
     own = part(x, cuts).clone().requires_grad_()
     with sequence_parallel() as pieces:
@@ -135,4 +137,5 @@ def check_model(pooling: str, cuts: tuple[int, ...], both: bool, reset: Tensor |
 def check_models(cuts: tuple[int, ...]) -> None:
     for pooling in ("none", "last", "mean"):
         check_model(pooling, cuts, False, None, None)
+        check_model(pooling, cuts, False, None, ONE_EMPTY)
         check_model(pooling, cuts, True, RESET, LENGTHS)

@@ -65,6 +65,16 @@ def test_packed_steps_and_attributes():
         _ = rnn.nothing
 
 
+def test_attributes_that_users_change_are_those_of_the_layer():
+    inner = BMRU(3, 6, num_layers=2)
+    rnn, x = LikeLSTM(inner), torch.randn(4, 4, 3)
+    expected = rnn(x)[0]
+    rnn.batch_first = True
+    assert torch.equal(rnn(x.transpose(0, 1))[0].transpose(0, 1), expected)
+    rnn.dropout = 0.5
+    assert inner.dropout == 0.5
+
+
 @pytest.mark.parametrize("hx", [torch.zeros(1, 2, 6), (torch.zeros(1, 2, 6),), (None, None)])
 def test_anything_but_a_pair_is_named(hx):
     with pytest.raises(TypeError, match=r"hx must be a pair of tensors \(h, c\), got (Tensor|tuple)"):

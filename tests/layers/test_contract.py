@@ -203,6 +203,19 @@ def test_time_major_equals_batch_first(name, padded):
     assert_close(other_h_n, h_n)
 
 
+def test_batch_first_may_be_changed(name):
+    """As in ``nn.GRU``; the parts of a layer have an attribute of their own. With B = T no shape tells the axes."""
+    cell = make(name)
+    x, h0 = random_batch(cell, B)
+    (output, h_n), (y, after) = cell(x, h0), cell.step(x[:, 0], h0)
+    cell.batch_first = False
+    other, same = cell(x.transpose(0, 1), h0)
+    assert_close(other.transpose(0, 1), output)
+    assert_close(same, h_n)
+    for a, b in zip(cell.step(x[:, 0], h0), (y, after), strict=True):
+        assert_close(a, b)
+
+
 def test_unbatched_equals_batch_of_one(name):
     cell = make(name, bidirectional=True)
     x, h0 = random_batch(cell)
@@ -321,6 +334,15 @@ def test_an_empty_batch_of_an_expanded_tensor(name, batch_first):
     (output.sum() + h_n.sum()).backward()
     assert output.shape[-1] == cell.feature_size
     assert h_n.shape == (2, 0, cell.state_size)
+
+
+def test_a_sequence_without_steps_has_a_backward(name):
+    if name.split(":")[-1] in ("gru", "lstm"):
+        pytest.skip("torch's own need a step")
+    cell = make(name)
+    output, h_n = cell(random_batch(cell, 0)[0])
+    assert output.shape == (B, 0, cell.feature_size)
+    (output.sum() + h_n.sum()).backward()
 
 
 def test_reset_parameters_fills_all_memory(name):

@@ -22,16 +22,6 @@ def test_hybrid_matches_its_parts():
         Hybrid(3, 4, position_size=3)
 
 
-def test_batch_first_may_be_changed():
-    """As in ``nn.GRU``; the parts have an attribute of their own."""
-    rnn, x = Hybrid(4, 6, bidirectional=True, dtype=torch.float64), torch.randn(5, 3, 4, dtype=torch.float64)
-    output, h_n = rnn(x)
-    rnn.batch_first = True
-    other, same = rnn(x.transpose(0, 1))
-    torch.testing.assert_close(other.transpose(0, 1), output, rtol=1e-13, atol=1e-13)
-    torch.testing.assert_close(same, h_n, rtol=1e-13, atol=1e-13)
-
-
 @pytest.mark.parametrize(
     ("hidden_size", "lru_size", "bistable"), [(3, None, 1), (4, None, 2), (6, None, 4), (20, None, 10), (30, 20, 10)]
 )

@@ -56,9 +56,10 @@ class SequencePieces:
     def in_turn(
         self, scan: Callable[..., tuple[Tensor, Tensor]], b: Tensor, start: Tensor, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        entering = _Receive.apply(start, b, self.exchange, reverse)
         with pieces.use(None):
-            h, last = scan(b, _Receive.apply(start, b, self.exchange, reverse))
-        h, last = _HandOn.apply(h, last, self.exchange, reverse)
+            h, last = scan(b, entering)
+        h, last = _HandOn.apply(h, last, entering, self.exchange, reverse)
         return h, FromFinal.apply(last, self.exchange, reverse)
 
     @_outside_graphs
@@ -175,10 +176,15 @@ class _Receive(Function):
 
 
 class _HandOn(Function):
-    """Send the last state to the next rank and receive its gradient; gather the final rank's last state everywhere."""
+    """Send the last state to the next rank and receive its gradient; gather the final rank's last state everywhere.
+
+    ``entering`` is here for the graph: the rank before waits for its gradient, even if no state depends on it.
+    """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, last: Tensor, exchange: Exchange, reverse: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, h: Tensor, last: Tensor, entering: Tensor, exchange: Exchange, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
         ctx.call = exchange, reverse
         ctx.set_materialize_grads(False)
         ctx.like = last.detach()
@@ -191,6 +197,6 @@ class _HandOn(Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         exchange, reverse = ctx.call
         if is_first(exchange, not reverse):
-            return *grads, None, None
+            return *grads, None, None, None
         what = "the gradient of the last state"
-        return grads[0], exchange.receive(what, ctx.like, exchange.rank + (-1 if reverse else 1)), None, None
+        return grads[0], exchange.receive(what, ctx.like, exchange.rank + (-1 if reverse else 1)), None, None, None

@@ -58,6 +58,12 @@ class LikeLSTM(nn.Module):
     def flatten_parameters(self) -> None:
         """Do nothing; code written for ``nn.LSTM`` calls it."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("batch_first", "dropout"):  # as of an LSTM, they may be changed
+            setattr(self.rnn, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)

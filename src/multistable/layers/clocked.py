@@ -106,7 +106,7 @@ class ClockedRNN(FieldLayer):
                 h = torch.where(marks[t], torch.zeros_like(h), h)
             h = self.tick(h, *drives, *constants).to(dtype)
             states.append(h)
-        return torch.stack(states, dim=1) if states else args[0].new_zeros(B, 0, N)
+        return torch.stack(states, dim=1) if states else args[0]
 
     def tick(self, h: Tensor, *args: Tensor) -> Tensor:
         """All iterations of one timestep, from ``h [B, N]``."""

@@ -42,9 +42,7 @@ class GRU(Recurrent):
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         for layer in range(num_layers):
             for reverse in self.directions:
-                rnn = self.kind(
-                    self.width(layer), hidden_size, bias=bias, batch_first=batch_first, device=device, dtype=dtype
-                )
+                rnn = self.kind(self.width(layer), hidden_size, bias=bias, device=device, dtype=dtype)
                 self.add_module(f"rnn_l{layer}{'_reverse' if reverse else ''}", rnn)
         self.reset_parameters()
 
@@ -72,12 +70,13 @@ class GRU(Recurrent):
     ) -> tuple[Tensor, Tensor]:
         rnn = self.rnn(layer, reverse)
         h0 = x.new_zeros(steps.B, self.state_size) if h0 is None else h0.to(x.dtype)
-        time = 1 if self.batch_first else 0
-        if steps.lengths is not None or steps.reset is not None or x.shape[time] == 0:  # torch: T > 0
-            return self.scan_segments(rnn, x, h0, steps, reverse)
-        axes = (time,) if reverse else ()
+        if steps.lengths is not None or steps.reset is not None or x.shape[1 if steps.batch_first else 0] == 0:
+            return self.scan_segments(rnn, x, h0, steps, reverse)  # torch's modules need T > 0
+        x = x.transpose(0, 1) if steps.batch_first else x
+        axes = (0,) if reverse else ()
         output, h_n = rnn(x.flip(axes), self.to_torch(h0))
-        return output.flip(axes), self.from_torch(h_n)
+        output = output.flip(axes)
+        return output.transpose(0, 1) if steps.batch_first else output, self.from_torch(h_n)
 
     def scan_segments(
         self, rnn: nn.RNNBase, x: Tensor, h0: Tensor, steps: Steps, reverse: bool
@@ -101,9 +100,8 @@ class GRU(Recurrent):
         return steps.swap_layout(h), h0.to(h.dtype).index_copy(0, rows[ends], states[ends])
 
     def step_layer(self, x: Tensor, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        axis = -2 if self.batch_first else 0
-        output, h_n = self.rnn(layer)(x.unsqueeze(axis), self.to_torch(h.to(x.dtype)))
-        return output.squeeze(axis), self.from_torch(h_n)
+        output, h_n = self.rnn(layer)(x.unsqueeze(0), self.to_torch(h.to(x.dtype)))
+        return output.squeeze(0), self.from_torch(h_n)
 
 
 class LSTM(GRU):

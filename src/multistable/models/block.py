@@ -137,15 +137,14 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
 
 
 def at_last(xs: list[Tensor], lengths: Tensor | None) -> list[Tensor]:
-    """Each ``x [B, T, H]`` at the last valid step of each sequence, ``[B, H]`` (the first step where none is valid).
+    """Each ``x [B, T, H]`` at the last valid step of each sequence, ``[B, H]``; zeros where none is valid.
 
     If the sequence is cut, in one exchange for all of them.
     """
     here, cut = [last_valid(x, lengths) for x in xs], pieces.current()
     if cut is None:
-        return here
+        return here if lengths is None else [torch.where(lengths[:, None] > 0, x, 0.0) for x in here]
     joined = torch.cat(here, dim=-1)
     B, T = xs[0].shape[:2]
-    has = pieces.has_steps(lengths, B, T, joined.device) | (cut.rank == 0)  # it answers where no step is valid
-    chosen = cut.choose(joined, has, joined)
+    chosen = cut.choose(joined, pieces.has_steps(lengths, B, T, joined.device), torch.zeros_like(joined))
     return list(torch.split(chosen, [x.shape[-1] for x in xs], dim=-1))
