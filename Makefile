@@ -18,6 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 GPU_TESTS := $(wildcard tests/*/test_*_gpu.py tests/ops/*/test_*_gpu.py experiments/tests/*/test_*_gpu.py)
 KERNEL_TESTS := $(filter-out %_gpu.py,$(wildcard tests/ops/triton/test_*.py))
+RUN_KERNELS := $(shell grep --files-with-matches gpu_kernels $(KERNEL_TESTS))
 
 .PHONY: demo test test-all test-gpu check docs explorer mutants bench bench-commits clean
 
@@ -25,11 +26,11 @@ demo: .venv/experiments
 	$(BIN)/multistable demo
 
 # All tests of a file run in one process, which shares their fixtures. Triton's interpreter has to be chosen before
-# Triton is imported, so the tests of the kernels run again by themselves.
+# Triton is imported, so the tests that run kernels have processes of their own.
 test: CHOSEN := -m "not extra"
 test test-all: .venv/dev
 	$(PYTEST) --dist loadfile $(CHOSEN)
-	TRITON_INTERPRET=1 $(PYTEST) $(CHOSEN) $(KERNEL_TESTS)
+	TRITON_INTERPRET=1 $(PYTEST) $(CHOSEN) $(RUN_KERNELS)
 
 # Uses the python3, torch, Triton and pytest of the machine, and installs nothing.
 test-gpu:

@@ -72,6 +72,7 @@ def test_results_file_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "bmru_scan backward" in console.export_text()
 
 
+@pytest.mark.extra
 def test_peak_memory_includes_what_a_layer_holds() -> None:
     """At T = 2^15 and N = 64, input and states take 8 MiB each, a tile of the projection 4 MiB, all of it 16 MiB.
 

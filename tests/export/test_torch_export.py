@@ -116,7 +116,9 @@ def test_compile_layer_with_lengths_and_resets():
 
 
 @pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")  # raised by dynamo
-@pytest.mark.parametrize("kind", [Counter, HysteresisMRU, partial(FSM, surrogate="margin")])
+@pytest.mark.parametrize(
+    "kind", [Counter, pytest.param(HysteresisMRU, marks=pytest.mark.extra), partial(FSM, surrogate="margin")]
+)
 @new_compiler
 def test_compile_a_surrogate_with_dynamic_shapes(kind):
     """Only with this setting, as docs/clients.md says."""
@@ -132,6 +134,7 @@ def test_compile_a_surrogate_with_dynamic_shapes(kind):
                 assert_close(a, b)
 
 
+@pytest.mark.extra
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_compile_layer_with_inductor(monkeypatch, tmp_path):
     """Also where ``CI`` is set: torch's compiler then refuses operators that have an entry in its decompositions."""

@@ -99,6 +99,7 @@ def test_a_budget_is_kept(reproduce_smoke):
     assert records(reproduce_smoke), "a busy machine may complete only one run"
 
 
+@pytest.mark.extra
 def test_two_processes_share_the_work(reproduce_smoke):
     """Each finds runs that the other computes or has computed; in the end all exist, and no number differs."""
     assert reproduce_smoke(COPY, "alone", seeds=1).exit_code == 0

@@ -92,6 +92,7 @@ def test_a_process_that_dies_is_reported(tmp_path):
         list(Driver(tmp_path, tmp_path, {}, 2).compute(lambda: [Sleep(0)], die))
 
 
+@pytest.mark.extra
 def test_two_runs_at_a_time(tmp_path):
     driver = Driver(tmp_path, tmp_path, {}, 2)
     (_, a), (_, b) = driver.compute(lambda: [Sleep(0, 3.0), Sleep(1, 3.0)], measure)

@@ -49,6 +49,7 @@ def test_the_model_comes_back(tmp_path):
 STORED = Path(__file__).parents[2] / "results" / "machines"
 
 
+@pytest.mark.extra
 def test_stored_models_are_what_their_results_say():
     """Every certified model is certified again from its weights; long tests name the weights that they ran."""
     right = 0

@@ -72,6 +72,7 @@ class Deadly(Training):
         return os._exit, (7,)
 
 
+@pytest.mark.extra
 def test_a_worker_that_dies_is_reported(monkeypatch, tmp_path):
     monkeypatch.setitem(plan.STUDIES, "every", [Deadly("S3"), TINY])
     words = ["machines", "--study", "every", "--seeds", "1", "--processes", "2", "--out", str(tmp_path)]

@@ -57,6 +57,7 @@ def kill_after(process: subprocess.Popen, path: Path, checkpoints: int) -> None:
     assert all(line.startswith("epoch ") for line in lines), "nothing else if standard error is not a terminal"
 
 
+@pytest.mark.extra
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(**NO_GPU))])
 def test_killed_runs_resume_to_the_same_bits(tmp_path, device):

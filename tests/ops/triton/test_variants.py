@@ -184,7 +184,7 @@ def test_a_garbage_collection_does_not_disturb_parsing(monkeypatch):
     sys.setswitchinterval(1e-5)
     gc.callbacks.append(sum_some)
     try:
-        variants.compile_variants(dict.fromkeys(range(100), parsing), CPU)
+        variants.compile_variants(dict.fromkeys(range(30), parsing), CPU)
     finally:
         gc.callbacks.remove(sum_some)
         sys.setswitchinterval(interval)

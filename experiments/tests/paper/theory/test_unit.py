@@ -291,6 +291,7 @@ def test_stationary() -> Finding:
     return Finding(wrong == 0, f"{wrong:,} of {count:,} states differ")
 
 
+@pytest.mark.extra
 @claim(
     "held-bit",
     "One unit of each kind learns to hold a bit; the BMRU's error does not depend on the length, the LRU's grows",
@@ -299,7 +300,6 @@ def test_stationary() -> Finding:
     "over 0.9 from 1,000 on",
     broken_by=[fading_layer],
 )
-@pytest.mark.extra
 def test_held_bit() -> Finding:
     return held_bit()
 
