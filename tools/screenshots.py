@@ -13,7 +13,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser import PHONE, start_browser
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("index", "explore", "tutorials/when_memory_fades", "reference/multistable", "figures", "results", "first_hour")
+NAMES = (
+    "index",
+    "explore",
+    "tutorials/when_memory_fades",
+    "reference/multistable",
+    "figures",
+    "results",
+    "first_ten_minutes",
+)
 WAYS = (("phone", PHONE, False), ("laptop", 1280, False), ("laptop, dark", 1280, True), ("phone, dark", PHONE, True))
 TALLEST = 2400  # pixels of a page that are shown
 STYLE = """

@@ -142,10 +142,10 @@ def test_examples_run(document, tmp_path, monkeypatch, own_tasks):
 
 
 @pytest.mark.extra
-def test_first_hour_ends_with_a_trained_layer(tmp_path, monkeypatch, capsys):
+def test_first_ten_minutes_end_with_a_trained_layer(tmp_path, monkeypatch, capsys):
     """The recording and the program of the page: run as a reader would, they learn."""
     monkeypatch.chdir(tmp_path)
-    for number, example in enumerate(python_examples((ROOT / "docs" / "site" / "first_hour.md").read_text())):
+    for number, example in enumerate(python_examples((ROOT / "docs" / "site" / "first_ten_minutes.md").read_text())):
         (tmp_path / f"{number}.py").write_text(example)
         runpy.run_path(str(tmp_path / f"{number}.py"))
     [share] = re.findall(r"right on the 5,000 steps after: (.*)%", capsys.readouterr().out)
