@@ -103,17 +103,18 @@ def train(steps: int = 1000, seed: int = 0) -> FlipFlops:
 def to_c(model: nn.Module) -> str:
     """The C program of a model with a BMRU ``rnn`` of one layer and a linear ``out``, of any sizes.
 
-    9 digits represent a float32 exactly. On a NaN it keeps its state, whereas PyTorch writes NaN."""
-    if model.rnn.num_layers > 1 or model.rnn.bidirectional or model.rnn.start != "zero":
-        raise ValueError(f"rnn must have one layer, one direction and start='zero', got {model.rnn}")
+    9 digits represent a float32 exactly. On a NaN it keeps its state, whereas PyTorch writes NaN.
+    """
+    rnn = model.rnn
+    if rnn.num_layers > 1 or rnn.bidirectional or rnn.start != "zero" or not rnn.bias:
+        raise ValueError(f"rnn must have one layer, one direction, start='zero' and a bias, got {rnn}")
 
     def constant(values: Tensor) -> str:
         if values.ndim > 1:
             return "{\n    " + ",\n    ".join(map(constant, values)) + "\n}"
         return "{" + ", ".join(f"{value:.9g}f" if value % 1 else f"{value:.1f}f" for value in values.tolist()) + "}"
 
-    weight, bias, alpha = model.rnn.projection_of(0)  # the bias with the offsets of the thresholds
-    assert bias is not None
+    weight, bias, alpha = rnn.projection_of(0)  # the bias with the offsets of the thresholds
     arrays = {"W": weight, "b": bias, "alpha": alpha, "R": model.out.weight, "c": model.out.bias}
     sizes = {"D": weight.shape[1], "N": len(alpha), "K": len(model.out.bias)}
     return C.format(**sizes, **{name: constant(values.detach()) for name, values in arrays.items()})

@@ -165,9 +165,10 @@ def test_a_layer_of_other_sizes_and_default_thresholds_in_c():
     with torch.no_grad():
         torch.testing.assert_close(y, model(x[None])[0], rtol=0, atol=1e-6)
     assert size == 4
-    model.rnn = BMRU(5, 12, num_layers=2, batch_first=True)
-    with pytest.raises(ValueError, match="rnn must have one layer, one direction"):
-        example.to_c(model)
+    for other in ({"num_layers": 2}, {"bidirectional": True}, {"start": "branch"}, {"bias": False}):
+        model.rnn = BMRU(5, 12, batch_first=True, **other)
+        with pytest.raises(ValueError, match="rnn must have one layer, one direction, start='zero' and a bias, got BM"):
+            example.to_c(model)
 
 
 @pytest.mark.extra

@@ -84,20 +84,28 @@ def test_nan_proves_nothing(name):
     assert math.isnan(verdict.margin)
 
 
+ONE_STATE = Machine(((0,),), (1,))
+
+
+@torch.no_grad()
+def never_in_state_1():
+    """A model that is ``ONE_STATE``. Its read-out multiplies the value of state 1 by zero."""
+    model = Transducer(1, 2, units=1, n_states=2)
+    for parameter in model.parameters():
+        parameter.zero_()
+    model.rnn.bias_ih_l0[0] = 1.0  # stay in state 0
+    model.read_out.bias[1] = 1.0
+    assert certify(model, ONE_STATE).right is True
+    return model
+
+
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
 def test_a_state_that_is_never_reached_spoils_the_answers_too(number):
-    """The read-out multiplies its value by zero."""
-    right = Machine(((0,),), (1,))
-    model = Transducer(1, 2, units=1, n_states=2)
+    model = never_in_state_1()
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-        model.rnn.bias_ih_l0[0] = 1.0  # stay in state 0
-        model.read_out.bias[1] = 1.0
-        assert certify(model, right).right is True
         model.rnn.value_l0[0, 1, 0] = number
     assert model(torch.tensor([[0]]))[0].isnan().all()
-    assert certify(model, right).right is None
+    assert certify(model, ONE_STATE).right is None
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
@@ -143,17 +151,10 @@ class _Infinite(torch.nn.Module):
 
 
 def test_what_a_parametrization_computes_counts():
-    """State 1 is never reached, but its value is multiplied by zero."""
-    right = Machine(((0,),), (1,))
-    model = Transducer(1, 2, units=1, n_states=2)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-        model.rnn.bias_ih_l0[0] = 1.0  # stay in state 0
-        model.read_out.bias[1] = 1.0
+    model = never_in_state_1()
     torch.nn.utils.parametrize.register_parametrization(model.rnn, "value_l0", _Infinite(), unsafe=True)
     assert model(torch.tensor([[0]]))[0].isnan().all()
-    assert certify(model, right).right is None
+    assert certify(model, ONE_STATE).right is None
 
 
 @pytest.mark.parametrize(
