@@ -16,16 +16,6 @@ __all__ = ["LATER", "Decay", "Precision", "Run", "Schedule"]
 
 Precision = Literal["float32", "bfloat16"]
 
-LATER: dict[type, dict[str, Any]] = {
-    MNIST: {"tail": "black"},
-    Pathfinder: {"more_images": 0, "augmented": False},
-    ModelConfig: {"start": "zero"},
-    PositionConfig: {"held": False},
-}
-"""Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
-means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
-the field gets this value, so that identities last."""
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -35,12 +25,14 @@ class Schedule:
     peak: float = 1e-3
     end: float = 1e-5
     warmup_epochs: float = 10
+    lru: float = 1.0
+    """The part of this rate at which an LRU's own parameters learn: eigenvalues, normalisation and input matrix."""
 
     def __post_init__(self) -> None:
-        for name in ("start", "peak", "end"):
+        for name, kind in dict.fromkeys(("start", "peak", "end"), "learning rate").items() | {("lru", "part")}:
             rate = getattr(self, name)
             if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
-                raise ValueError(f"schedule.{name} must be a learning rate of at least 0, got {rate!r}")
+                raise ValueError(f"schedule.{name} must be a {kind} of at least 0, got {rate!r}")
 
     def rate(self, epoch: float, epochs: int) -> float:
         """The rate after ``epoch`` epochs (a fraction within an epoch) of ``epochs``.
@@ -71,6 +63,18 @@ class Decay:
             strength = getattr(self, name)
             if not isinstance(strength, int | float) or not 0 <= strength < math.inf:
                 raise ValueError(f"decay.{name} must be a weight decay of at least 0, got {strength!r}")
+
+
+LATER: dict[type, dict[str, Any]] = {
+    MNIST: {"tail": "black"},
+    Pathfinder: {"more_images": 0, "augmented": False},
+    ModelConfig: {"start": "zero"},
+    PositionConfig: {"held": False},
+    Schedule: {"lru": 1.0},
+}
+"""Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
+means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
+the field gets this value, so that identities last."""
 
 
 @dataclass(frozen=True)
