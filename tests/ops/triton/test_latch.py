@@ -8,6 +8,7 @@ import torch
 from gpu_kernels import DEVICE, IGNORED, SLOW, assert_scan, on_device
 from gradients import gradients
 from multistable.ops import bmru_scan, latch_scan
+from multistable.ops import triton as kernels
 from multistable.ops.layer_scans import bmru_layer
 from multistable.ops.triton import latch
 from nasty import LAYOUTS, SHAPES, VALUES, bmru_inputs, latch_inputs, shape_ids
@@ -74,6 +75,6 @@ def test_strides_of_time_beyond_31_bits(monkeypatch):
     rows = torch.empty((T - 1) * apart + 1, dtype=torch.float16, device=DEVICE).as_strided((1, T, 1), (1, apart, 1))
     write = torch.tensor([True, False, False, True, False, True], device=DEVICE).view(1, T, 1)
     value = torch.arange(1.0, T + 1, device=DEVICE, dtype=torch.float16).view(1, T, 1)
-    last = latch.latch_forward(write, value, None, None, rows, reverse=False)
+    last = kernels.latch_forward(write, value, None, None, rows, reverse=False)
     assert rows.flatten().tolist() == [1, 1, 1, 4, 4, 6]
     assert last.item() == 6
