@@ -10,7 +10,6 @@ from gradients import gradients
 from multistable.ops import bmru_scan, latch_scan
 from multistable.ops import triton as kernels
 from multistable.ops.layer_scans import bmru_layer
-from multistable.ops.triton import latch
 from nasty import LAYOUTS, SHAPES, VALUES, bmru_inputs, latch_inputs, shape_ids
 from tolerances import assert_close, assert_same_bits
 
