@@ -34,6 +34,19 @@ def test_steps_equal_forward(cell):
         assert_close(a, b)
 
 
+@pytest.mark.parametrize("pooling", ["none", "last", "mean"])
+def test_a_norm_before_the_head(pooling):
+    """Then the head reads numbers of variance 1, whatever the size of what the blocks add up to."""
+    model = make_model(norm_out=True, pooling=pooling)
+    x, read = random_input(), []
+    model.head.fc1.register_forward_hook(lambda layer, inputs, result: read.append(inputs[0]))
+    y, _ = model(x)
+    assert_close(read[0].mean(-1), torch.zeros(read[0].shape[:-1], dtype=x.dtype))
+    torch.testing.assert_close(read[0].var(-1, correction=0), torch.ones_like(read[0][..., 0]), rtol=1e-2, atol=0)
+    stepped, _ = run_steps(model, x)
+    assert_close({"none": stepped, "last": stepped[:, -1], "mean": stepped.mean(1)}[pooling], y)
+
+
 def test_steps_in_float32_flip_few_gates():
     """Matrix products of other shapes round differently, so a gate may flip: rare, and printed."""
     model = make_model(torch.float32, cells=("bmru", "bmru"), d_model=64, d_state=64)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from multistable.layers import BMRU, Recurrent, find_layer
 from multistable.models.block import Block, ReadOut
 from multistable.models.config import ModelConfig, PositionConfig
-from multistable.models.norm import BatchNorm
+from multistable.models.norm import BatchNorm, LayerNorm
 from multistable.models.position import PositionEncoding
 from multistable.models.sequence import Head, SequenceModel
 
@@ -30,13 +30,19 @@ def build_model(config: ModelConfig) -> SequenceModel:
     model = SequenceModel(
         encoder=build_linear(config.d_input, H, config.initial),
         blocks=[build_block(name, config) for name in config.cells],
-        head=Head(build_linear(H, H, config.initial), build_linear(H, config.d_output, config.initial)),
+        head=build_head(config),
         position=None if p is None else build_position(p),
         config=config,
     )
     if p is not None and p.tuning > 0:
         tune(model, p)
     return model
+
+
+def build_head(config: ModelConfig) -> Head:
+    H = config.d_model
+    fc1, fc2 = build_linear(H, H, config.initial), build_linear(H, config.d_output, config.initial)
+    return Head(fc1, fc2, LayerNorm(H) if config.norm_out else None)
 
 
 def build_position(config: PositionConfig) -> PositionEncoding:

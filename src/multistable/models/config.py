@@ -100,6 +100,9 @@ class ModelConfig:
     lru: LRUConfig = LRUConfig()
     dropout: float = 0.0
     """Applied to the output of each block's GLU."""
+    norm_out: bool = False
+    """Whether a layer norm stands between the last block and the head, which the paper does not have. Nothing else
+    limits what six blocks add up to: their head died at a rate of 4e-3 (docs/log.md)."""
 
     def __post_init__(self) -> None:
         given = vars(self)  # a field may come from JSON and have another type than its annotation says

@@ -12,7 +12,7 @@ from multistable.layers.checks import check_input
 from multistable.layers.sequences import Steps
 from multistable.models.block import Block, is_plain
 from multistable.models.config import ModelConfig
-from multistable.models.norm import BatchNorm
+from multistable.models.norm import BatchNorm, LayerNorm
 from multistable.models.position import PositionEncoding, count_steps
 from multistable.ops import pieces
 from multistable.ops.numerics import wide
@@ -42,23 +42,29 @@ torch.serialization.add_safe_globals([ModelState])  # pyright: ignore[reportUnkn
 
 
 class Head(nn.Module):
-    """Two fully connected layers on every timestep, ``fc2(gelu(fc1(x)))``, then pooling of their outputs."""
+    """Two fully connected layers on every timestep, ``fc2(gelu(fc1(x)))``, then pooling of their outputs; with
+    ``norm``, ``fc2(gelu(fc1(norm(x))))``."""
 
-    def __init__(self, fc1: nn.Linear, fc2: nn.Linear) -> None:
+    def __init__(self, fc1: nn.Linear, fc2: nn.Linear, norm: LayerNorm | None = None) -> None:
         super().__init__()
+        self.norm = norm
         self.fc1 = fc1
         self.fc2 = fc2
 
     def forward(self, x: Tensor) -> Tensor:
         """``[..., H] -> [..., d_output]``."""
-        return self.fc2(F.gelu(self.fc1(x)))
+        return self.fc2(self.hidden(x))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """``[..., H] -> [..., H]``."""
+        return F.gelu(self.fc1(x if self.norm is None else self.norm(x)))
 
     def mean(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """The mean of the outputs over valid steps, ``[B, T, H] -> [B, d_output]``.
 
         The mean is taken before the second layer, which is affine: T times less work.
         """
-        x = F.gelu(self.fc1(x))
+        x = self.hidden(x)
         cut = pieces.current()
         if valid is None and cut is None:
             return self.fc2(x.mean(dim=1))
@@ -75,7 +81,7 @@ class SequenceModel(nn.Module):
 
         x = encoder(x)
         x = x + GLU(out_proj(cell(norm(x), position)))     for each block
-        y = pool(fc2(gelu(fc1(x))))
+        y = pool(fc2(gelu(fc1(x))))               or gelu(fc1(norm(x))), if the configuration says so
 
     Built by :func:`~multistable.build_model` from ``config``. There is no softmax at the end: for classes, give the
     outputs to ``F.cross_entropy`` as they are.

@@ -79,6 +79,8 @@ class Choice:
     beta_bias: float = 0.0
     lru_rate: float = 1.0
     """The part of the learning rate for the parameters of an LRU, see :class:`Schedule`."""
+    norm_out: bool = False
+    """Whether a layer norm stands before the head, see :class:`~multistable.ModelConfig`."""
 
 
 BEST: dict[tuple[str, str], Choice] = {
@@ -107,9 +109,10 @@ BEST: dict[tuple[str, str], Choice] = {
 """Task and layer -> the choice of its search, ``results/search/<task>-<layer>.json``."""
 BEST |= dict.fromkeys(
     [("pathfinder", layer) for layer in ("lru", "hybrid", "bmru")],
-    Choice(peak=4e-3, decay=0.05, bmru_decay=0.05, r_min=0.9, r_max=0.999, lru_rate=0.25),
+    Choice(peak=4e-3, decay=0.05, bmru_decay=0.05, r_min=0.9, r_max=0.999, lru_rate=0.25, norm_out=True),
 )
-"""On Pathfinder there is no search: one run takes half an hour. All layers have the settings of the LRU's authors."""
+"""On Pathfinder there is no search: one run takes half an hour. All layers have the settings of the LRU's authors, and
+a norm before the head, without which it died (docs/log.md)."""
 BEST_EPOCHS = {"copy-first": 100, "mnist": 30, "pathfinder": 12}
 
 
@@ -123,6 +126,7 @@ def apply_choice(run: Run, choice: Choice) -> Run:
         position=position,
         dropout=choice.dropout,
         beta_bias=choice.beta_bias,
+        norm_out=choice.norm_out,
         lru=LRUConfig(choice.r_min, choice.r_max, choice.theta_max),
     )
     peak = choice.peak

@@ -68,7 +68,7 @@ class Decay:
 LATER: dict[type, dict[str, Any]] = {
     MNIST: {"tail": "black"},
     Pathfinder: {"more_images": 0, "augmented": False},
-    ModelConfig: {"start": "zero"},
+    ModelConfig: {"start": "zero", "norm_out": False},
     PositionConfig: {"held": False},
     Schedule: {"lru": 1.0},
 }
