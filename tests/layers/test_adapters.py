@@ -81,9 +81,10 @@ def test_anything_but_a_pair_is_named(hx):
         LikeLSTM(BMRU(3, 6))(torch.randn(5, 2, 3), hx)
 
 
-def test_an_lstm_of_torch_raises():
-    with pytest.raises(TypeError, match=r"rnn must be a layer of this library, got nn\.LSTM"):
-        LikeLSTM(nn.LSTM(3, 6))
+def test_a_layer_whose_states_are_pairs_already_raises():
+    for rnn, name in ((nn.LSTM(3, 6), r"nn\.LSTM"), (LikeLSTM(BMRU(3, 6)), "LikeLSTM")):
+        with pytest.raises(TypeError, match=f"rnn must be a layer of this library, got {name}, whose states"):
+            LikeLSTM(rnn)
 
 
 def test_a_pair_for_a_layer_itself_names_the_adapter():

@@ -254,6 +254,16 @@ def test_bad_arguments_of_step_raise():
         BMRU(3, 5, bidirectional=True).step(torch.zeros(2, 3))
 
 
+def test_autocast_does_not_convert_float64():
+    """Other dtypes it does; torch itself would speak of mat1 and mat2."""
+    x = torch.randn(5, 2, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        BMRU(3, 4)(x.half())
+        for rnn, given in ((BMRU(3, 4), x.double()), (BMRU(3, 4, dtype=torch.float64), x)):
+            with pytest.raises(TypeError, match=r"input must have the dtype of the weights, torch.float\d\d, got"):
+                rnn(given)
+
+
 def test_integer_input_raises_and_reset_may_be_a_list():
     rnn = BMRU(3, 4, batch_first=True)
     with pytest.raises(TypeError, match=r"input must be floating point, got torch\.int64"):

@@ -111,6 +111,15 @@ def test_a_decreasing_field_has_the_limit_of_a_slow_clock():
     assert (h - clock).abs().max() <= 1e-9
 
 
+def test_the_loop_compiles_as_one_graph():
+    torch.compiler.reset()
+    cell, (x, h0) = ClockedRNN(nbrc(), D, N, 2, batch_first=True, n_clock=2, dtype=torch.float64), batch(T=3)
+    reset = torch.tensor([[False, True, False]]).expand(3, 3)
+    compiled = torch.compile(cell, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x, h0, reset=reset)[0], cell(x, h0, reset=reset)[0])
+    torch.compiler.reset()
+
+
 def test_bad_arguments_raise():
     with pytest.raises(ValueError, match=r"n_clock must be positive integers, .* got None"):
         ClockedRNN(brc(), D, N, n_clock=None)

@@ -121,6 +121,15 @@ def test_gumbel_noise_draws_with_the_probabilities_of_a_softmax():
     torch.testing.assert_close(shares, torch.softmax(torch.tensor([0.0, 1, 2]).double(), 0), rtol=0, atol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gumbel_noise_is_finite_in_half_precision(dtype, monkeypatch):
+    """The smallest float16 is 6e-8."""
+    monkeypatch.setattr(torch.Tensor, "exponential_", lambda noise: noise.fill_(1e-8))
+    rnn = FSM(3, 8, n_states=4, surrogate="gumbel", batch_first=True, dtype=dtype)
+    rnn(torch.randn(2, 9, 3, dtype=dtype))[0].sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in rnn.parameters())
+
+
 @pytest.mark.parametrize("K", [1, 16])
 def test_numbers_of_states(K):
     rnn = FSM(3, 6, n_states=K, value_size=2, batch_first=True)

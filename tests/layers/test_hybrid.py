@@ -42,3 +42,20 @@ def test_a_position_that_cannot_be_is_refused(position_size):
     message = f"position_size must lie between 0 and input_size - 1, got {position_size!r}"
     with pytest.raises(ValueError, match=message):
         Hybrid(5, 10, position_size=position_size)
+
+
+def test_options_that_are_changed_later_reach_the_parts():
+    """Those of the constructor again: states, gradients, and what ``reset_parameters`` draws."""
+    options = {"alpha_surr": 0.3, "start": "branch", "beta_bias": 2.0, "r_min": 0.8, "r_max": 0.9, "theta_max": 0.1}
+    expected, rnn = Hybrid(3, 8, 2, backend="reference", **options), Hybrid(3, 8, 2)
+    for name, value in {**options, "backend": "reference"}.items():
+        setattr(rnn, name, value)
+    x, found = torch.randn(5, 2, 3), []
+    for layer in (rnn, expected):
+        torch.manual_seed(0)
+        layer.reset_parameters()
+        output, h_n = layer(x)
+        found.append((output, *torch.autograd.grad(output.square().sum() + h_n.sum(), layer.parameters())))
+        assert {part.backend for part in (*layer.bmru, *layer.lru)} == {"reference"}
+    for own, other in zip(*found, strict=True):
+        assert torch.equal(own, other)

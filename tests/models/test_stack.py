@@ -127,6 +127,17 @@ def test_dropout_acts_on_every_block_but_the_last_in_training():
     assert torch.equal(rnn(x)[0], rnn(x)[0])
 
 
+def test_dropout_and_backend_may_be_changed():
+    """As those of a GRU and of a single layer."""
+    rnn, x = Stack("hybrid", 3, 8, 2), torch.randn(5, 2, 3)
+    rnn.dropout, rnn.backend = 0.5, "reference"
+    assert [block.dropout for block in rnn.blocks] == [0.5, 0.0]
+    assert {cell.backend for block in rnn.blocks for cell in (block.cell, *block.cell.bmru)} == {"reference"}
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+    rnn.dropout = 0.0
+    assert torch.equal(rnn(x)[0], rnn(x)[0])
+
+
 def test_copies_and_dtypes():
     torch.manual_seed(0)
     rnn, x = Stack("hybrid", 3, 8, 2, dtype=torch.float64), torch.randn(5, 2, 3, dtype=torch.float64)

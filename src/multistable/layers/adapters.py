@@ -36,8 +36,9 @@ class LikeLSTM(nn.Module):
 
     def __init__(self, rnn: Recurrent) -> None:
         super().__init__()
-        if isinstance(rnn, nn.LSTM):
-            raise TypeError("rnn must be a layer of this library, got nn.LSTM, whose states are pairs already")
+        if isinstance(rnn, nn.LSTM | LikeLSTM):
+            kind = "nn.LSTM" if isinstance(rnn, nn.LSTM) else "LikeLSTM"
+            raise TypeError(f"rnn must be a layer of this library, got {kind}, whose states are pairs already")
         self.rnn = rnn
 
     def forward(

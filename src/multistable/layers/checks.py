@@ -13,7 +13,7 @@ __all__ = ["as_tensor", "check_input", "check_lengths", "check_reset", "check_st
 def check_input(module: nn.Module, name: str, x: object) -> None:
     """Raise unless ``x`` is a float tensor with the dtype and on the device of the weights.
 
-    Under autocast, which converts them, dtypes may differ.
+    Under autocast dtypes may differ, because it converts them, except float64.
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
@@ -28,7 +28,8 @@ def check_input(module: nn.Module, name: str, x: object) -> None:
         return
     if x.device != weight.device:
         raise ValueError(f"{name} must be on {weight.device} like the weights, got {x.device}")
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    converted = torch.is_autocast_enabled(x.device.type) and torch.float64 not in (x.dtype, weight.dtype)
+    if x.dtype != weight.dtype and not converted:
         raise TypeError(f"{name} must have the dtype of the weights, {weight.dtype}, got {x.dtype}")
 
 

@@ -98,7 +98,8 @@ class ClockedRNN(FieldLayer):
         dtype = args[0].dtype
         h = args[0].new_zeros(B, N) if h0 is None else h0.to(dtype)
         count = len(self.field.drives)
-        constants, states = args[count:], list[Tensor]()
+        constants = args[count:]
+        states: list[Tensor] = []  # `list[Tensor]()` breaks the graph of torch.compile
         # Cut once: the backward of a slice per step would write T gradients of the whole sequence.
         marks = None if reset is None else reset[..., None].unbind(1)  # [B, 1] each
         for t, drives in enumerate(zip(*(x.unbind(1) for x in args[:count]), strict=True)):

@@ -11,7 +11,7 @@ from multistable.ops import pieces
 from multistable.ops.checks import check_alpha_surr, check_choice, check_sizes
 from multistable.ops.layer_scans import map_path, map_states, pack_maps
 from multistable.ops.maps import MOST_STATES
-from multistable.ops.numerics import aligned
+from multistable.ops.numerics import aligned, wide
 from multistable.ops.portable import previous
 from multistable.surrogate import largest
 
@@ -147,7 +147,9 @@ class FSM(Recurrent):
         """Scores of all transitions in the layout of x, ``[..., N, K, K]`` or ``[..., N, M]``, with noise."""
         scores, K = self.project(x, layer, reverse), self.n_states
         if self.surrogate == "gumbel" and self.training:
-            scores = scores - torch.empty_like(scores).exponential_().log()
+            # Drawn in float32: in float16 one in 40 million is rounded to 0, whose logarithm makes all gradients NaN.
+            noise = torch.empty_like(scores, dtype=wide(scores.dtype)).exponential_().log()
+            scores = scores - noise.to(scores.dtype)
         return torch.unflatten(scores, -1, (self.units, K, K) if self.transitions == "any" else (self.units, -1))
 
     def table(self, device: torch.device | None = None) -> Tensor:

@@ -15,6 +15,8 @@ from multistable.ops.steps import is_one_kernel, launch_hybrid
 
 __all__ = ["Hybrid"]
 
+_OPTIONS_OF_PARTS = ("alpha_surr", "beta_bias", "start", "r_min", "r_max", "theta_max", "backend")
+
 
 def _check_sizes(input_size: int, hidden_size: int, lru_size: object, position_size: object) -> None:
     if hidden_size < 3:
@@ -101,6 +103,14 @@ class Hybrid(Recurrent):
             self.bmru.append(BMRU(width, self.parts[0].size, bias=bias, **bistable, **common))
             width = width - position_size if layer == 0 else width
             self.lru.append(LRU(width, self.parts[1].size, r_min=r_min, r_max=r_max, theta_max=theta_max, **common))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An option that is changed later is changed in the parts that have it: they read their own at every call."""
+        super().__setattr__(name, value)
+        if name in _OPTIONS_OF_PARTS and "lru" in self._modules:
+            for part in (*self.bmru, *self.lru):
+                if hasattr(part, name):
+                    setattr(part, name, value)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -99,6 +99,13 @@ class Stack(Recurrent):
             raise ValueError(f"cells must have states of one size, got {names!r} with {sorted(sizes)} numbers")
         self.to(device=device, dtype=dtype)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As of a GRU, ``dropout`` may be changed later, and ``backend``: blocks and cells have copies of their own."""
+        super().__setattr__(name, value)
+        if name in ("dropout", "backend") and "blocks" in self._modules:
+            for block in self._blocks[:-1] if name == "dropout" else self._blocks:
+                setattr(block if name == "dropout" else block.cell, name, value)
+
     def _build_block(self, name: str, H: int, dropout: float) -> Block:
         kind, fixed = find_layer(name)
         arguments = inspect.signature(kind).parameters
