@@ -16,7 +16,10 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-import gymnasium
+try:
+    import gymnasium
+except ImportError as error:
+    raise SystemExit("this program needs gymnasium: pip install '.[rl]'") from error
 import numpy as np
 import torch
 import torch.nn.functional as F

@@ -116,6 +116,15 @@ def test_clients_say_which_package_is_missing(name, package):
     assert "Traceback" not in result.stderr
 
 
+def test_ppo_memory_says_which_package_is_missing():
+    code = "import sys; sys.modules['gymnasium'] = None; import ppo_memory"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=FOLDER, env={**os.environ, "PYTHONPATH": "."}, capture_output=True, text=True
+    )
+    assert result.returncode == 1
+    assert result.stderr == "this program needs gymnasium: pip install '.[rl]'\n"
+
+
 def test_clients_are_short():
     for path in (FOLDER / "clients").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 150, path.name

@@ -103,6 +103,13 @@ def test_jobs_of_submitit(tmp_path, monkeypatch):
     assert list((tmp_path / "logs").glob("*_log.err")), "there is a log for each job"
 
 
+def test_a_machine_without_slurm(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match="slurm must be on this machine, but there is no command srun"):
+        list(run_all("slurm", math.sqrt, [4], Resources(), tmp_path / "logs"))
+
+
 @pytest.mark.parametrize(
     ("resources", "message"), [({"cpus": 0}, "at least one CPU"), ({"gpus": -1}, "no negative number of GPUs")]
 )

@@ -159,3 +159,15 @@ def test_results_reach_other_machines(address, tmp_path):
     kept = {name.rpartition("/")[2] for name in mirror.names("runs")}
     assert "model.safetensors" in kept
     assert LAST not in kept
+
+
+def test_a_mirror_is_not_the_folder_itself(tmp_path):
+    """It would be emptied before the files are copied back."""
+    with pytest.raises(CutOffError):
+        train_run(RUN, tmp_path / "runs", replace(options_for(None, 2), mirror=None))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=r"mirror must be another place than .* itself"):
+        train_run(RUN, tmp_path / "runs", options_for(str(tmp_path)))
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(ValueError, match="mirror must be an address, got ''"):
+        train_run(RUN, tmp_path / "runs", options_for(""))

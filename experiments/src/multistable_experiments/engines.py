@@ -6,6 +6,7 @@ must be able to resume what an earlier attempt left in a shared folder, because 
 
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -107,6 +108,8 @@ def on_slurm(
 
     if resources.gpus != int(resources.gpus):
         raise ValueError(f"a job of Slurm has whole GPUs, got {resources.gpus!r}")
+    if cluster == "slurm" and shutil.which("srun") is None:
+        raise ValueError("slurm must be on this machine, but there is no command srun")
     executor = submitit.AutoExecutor(folder=logs, cluster=cluster, slurm_max_num_timeout=RETRIES)
     executor.update_parameters(
         name="multistable",

@@ -25,11 +25,17 @@ class Mirror:
             raise ImportError("fsspec is missing: pip install './experiments[mirror]'")
         import fsspec
 
+        if not address:  # fsspec takes it for the current folder
+            raise ValueError("mirror must be an address, got ''")
         try:
             self.fs, root = fsspec.url_to_fs(address)
         except (ImportError, ValueError) as error:  # an unknown protocol, or a package that it needs
             raise ValueError(f"mirror must be an address that fsspec knows, got {address!r}: {error}") from error
         self.root = root.rstrip("/")
+
+    def is_at(self, place: str, folder: Path) -> bool:
+        """True if a place is this folder itself."""
+        return "file" in self.fs.protocol and Path(self.root, place).resolve() == folder.resolve()
 
     def names(self, place: str) -> list[str]:
         """The files at a place, relative to it, without claims."""

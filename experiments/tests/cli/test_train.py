@@ -48,7 +48,16 @@ def test_options_reach_the_run(tmp_path):
     assert (task["name"], task["length"], task["noise"]) == ("copy-first", 5, 0.5)
     assert (run["epochs"], run["batch_size"], run["seed"], run["precision"]) == (1, 50, 7, "bfloat16")
     assert run["decay"]["reading"] == "usual"
-    assert run["schedule"] == {"start": 0.0025, "peak": 0.01, "end": 2.5e-5, "warmup_epochs": 0.1}
+    assert run["schedule"] == {"start": 0.0025, "peak": 0.01, "end": 2.5e-5, "warmup_epochs": 0.1, "lru": 1.0}
+
+
+def test_missing_data_leave_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTISTABLE_DATA", str(tmp_path / "data"))
+    forget_pathfinder()
+    done = call("pathfinder", "--scale", "smoke", "--out", tmp_path / "runs")
+    assert done.exit_code == 1
+    assert "does not exist: write it with" in done.output
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,10 @@ def test_page_has_every_figure_and_every_claim(page: str) -> None:
     assert "two for |x| up to 0.90" in page
 
 
+def test_page_says_where_one_seed_is_enough(page: str) -> None:
+    assert "one for\nPathfinder and, by paper, for three blocks" in page
+
+
 def escaped(words: str) -> str:
     """Escaped as in the page."""
     return escape(words).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")

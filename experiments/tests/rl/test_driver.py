@@ -1,8 +1,13 @@
 """Several runs at once, with a deadline, a plan that grows, and no result overwritten."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +18,9 @@ from multistable_experiments.rl.checkpoint import OutOfTimeError
 from multistable_experiments.rl.driver import Driver
 from multistable_experiments.rl.results import stored
 from multistable_experiments.training.processes import LostProcessError
+from sources import environment
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,36 @@ def test_a_process_that_dies_is_reported(tmp_path):
     """As for lack of memory."""
     with pytest.raises(LostProcessError, match="a process died that computed a run"):
         list(Driver(tmp_path, tmp_path, {}, 2).compute(lambda: [Sleep(0)], die))
+
+
+def say_and_wait(run, checkpoint):
+    print("begun", flush=True)
+    time.sleep(run.seconds)
+
+
+KILLED = """
+from pathlib import Path
+from test_driver import Driver, Sleep, say_and_wait
+if __name__ == "__main__":
+    list(Driver(Path(), Path(), {}, 2).compute(lambda: [Sleep(0, 60.0), Sleep(1, 60.0)], say_and_wait))
+"""
+
+
+@pytest.mark.extra
+def test_workers_end_with_a_command_that_is_killed(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    env = environment()
+    env["PYTHONPATH"] += os.pathsep + os.pathsep.join(map(str, (HERE, HERE.parent)))
+    with subprocess.Popen(
+        [sys.executable, "killed.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as command:
+        try:
+            assert command.stdout.readline() == "begun\n"
+            command.kill()
+            command.communicate(timeout=20)  # until the last process that has this output ends
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)
 
 
 @pytest.mark.extra

@@ -1,6 +1,10 @@
 """Several processes compute what is missing; nothing is computed twice."""
 
 import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pytest
@@ -11,6 +15,7 @@ from multistable_experiments.files import read_json
 from multistable_experiments.state_machines import plan, store
 from multistable_experiments.state_machines.training import Training
 from multistable_experiments.state_machines.workers import compute_long, compute_missing
+from sources import environment
 
 TINY = Training("flip-flop", length=8, batch=8, updates=50)
 
@@ -79,6 +84,21 @@ def test_a_worker_that_dies_is_reported(monkeypatch, tmp_path):
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert done.output.splitlines()[-1] == "error: a worker process died with exit code 7"
+
+
+@pytest.mark.extra
+def test_workers_end_with_a_command_that_is_killed(tmp_path):
+    words = f"-m multistable_experiments machines --study every --processes 2 --out {tmp_path}".split()
+    with subprocess.Popen(
+        [sys.executable, *words], env=environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as command:
+        try:
+            assert "stored" in command.stdout.readline()
+            command.kill()
+            command.communicate(timeout=20)  # until the last process that has this output ends
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)
 
 
 def test_long_tests_of_stored_models(tiny, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any
 
 from multistable_experiments.rl.checkpoint import Checkpoint, OutOfTimeError
 from multistable_experiments.rl.results import Run, store, stored
-from multistable_experiments.training.processes import LostProcessError
+from multistable_experiments.training.processes import LostProcessError, end_with_parent
 
 __all__ = ["Driver"]
 
@@ -54,7 +54,8 @@ class Driver:
     def side_by_side(self, plan: Any, measure: Measure, found: dict[Run, Any]) -> Iterator[tuple[Run, Any]]:
         """Run in spawned processes: forked ones would share threads and random numbers with this one."""
         running: dict[Future[Any], Run] = {}
-        with ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn")) as pool:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self.processes, spawn, initializer=end_with_parent) as pool:
             while True:
                 for run in plan():
                     if len(running) < self.processes and not self.is_over() and run not in {*found, *running.values()}:

@@ -16,7 +16,7 @@ from multistable_experiments.files import check_writable
 from multistable_experiments.machine import describe
 from multistable_experiments.state_machines.plan import STUDIES, contests, trainings
 from multistable_experiments.state_machines.store import Item, compute, record_long, stored
-from multistable_experiments.training.processes import LostProcessError, check_device
+from multistable_experiments.training.processes import LostProcessError, check_device, end_with_parent
 
 __all__ = ["compute_long", "compute_missing", "planned"]
 
@@ -125,6 +125,7 @@ def compute_long(
 
 def _work(tasks: Any, ended: Any, folder: Path, about: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the first process, which ends the others
+    end_with_parent()
     torch.set_num_threads(1)
     while True:
         item: Item = tasks.get()

@@ -36,6 +36,8 @@ class Attempt:
 
     def __init__(self, folder: Path, mirror: Mirror | None = None) -> None:
         self.folder, self.path, self.mirror = folder, folder / "attempt.json", mirror
+        if mirror is not None and mirror.is_at(self.place, folder):
+            raise ValueError(f"mirror must be another place than {folder} itself")
         last = self.read()
         self.number, self.claim = last["attempt"] + 1, 0
         self.published: dict[str, tuple[int, int]] = {}

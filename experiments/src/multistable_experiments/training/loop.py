@@ -59,6 +59,8 @@ def train_run(run: Run, out: Path | str, options: Options | None = None) -> dict
     processes = Processes.join(options.device)
     if options.deadline is not None and processes.count > 1:
         raise ValueError(f"options.deadline must be None for several processes, got it with {processes.count}")
+    with named_memory_errors(f"the run {folder.name}"):
+        run.task.samples("valid", run.seed)  # raises for missing data before there is a folder
     if processes.first:
         folder.mkdir(parents=True, exist_ok=True)
     mirror = None if options.mirror is None else Mirror(options.mirror)

@@ -2,7 +2,9 @@
 
 import atexit
 import importlib
+import multiprocessing
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["LostProcessError", "Processes", "check_device"]
+__all__ = ["LostProcessError", "Processes", "check_device", "end_with_parent"]
 
 
 class LostProcessError(RuntimeError):
@@ -129,3 +131,9 @@ def check_computes(device: torch.device) -> None:
         torch.zeros(1, device=device).item()
     except Exception as error:  # each kind of device raises its own kind of error
         raise ValueError(f"device is '{device}', but this torch cannot compute on it") from error
+
+
+def end_with_parent() -> None:
+    """End this worker process when the one that started it dies: nobody else would."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
