@@ -48,7 +48,7 @@ def test_options_reach_the_run(tmp_path):
     assert (task["name"], task["length"], task["noise"]) == ("copy-first", 5, 0.5)
     assert (run["epochs"], run["batch_size"], run["seed"], run["precision"]) == (1, 50, 7, "bfloat16")
     assert run["decay"]["reading"] == "usual"
-    assert run["schedule"] == {"start": 0.0025, "peak": 0.01, "end": 2.5e-5, "warmup_epochs": 0.1, "lru": 1.0}
+    assert run["schedule"] == {"start": 0.0025, "peak": 0.01, "end": 2.5e-5, "warmup_epochs": 0.1}
 
 
 def test_missing_data_leave_no_folder(tmp_path, monkeypatch):

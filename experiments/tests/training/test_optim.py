@@ -1,9 +1,9 @@
-"""Parameter groups by weight decay and part of the learning rate."""
+"""Parameter groups by weight decay."""
 
 import torch
 
 from multistable.models import build_model
-from multistable_experiments.training.optim import bmru_parameters, build_optimizer, parameter_groups, set_rate
+from multistable_experiments.training.optim import bmru_parameters, build_optimizer, decay_groups, set_rate
 from multistable_experiments.training.run import Decay
 from small_models import make_model
 from training_runs import copy_first_run
@@ -15,7 +15,7 @@ def weight_decays(cells, decay):
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [
         (names[id(parameter)], group["weight_decay"])
-        for group in parameter_groups(model, decay)
+        for group in decay_groups(model, decay)
         for parameter in group["params"]
     ]
     assert len(found) == len(names), "each parameter once"
@@ -62,24 +62,6 @@ def test_decay_shrinks_weights_by_rate_times_decay():
     for name, parameter in model.named_parameters():
         strength = 1e-4 if parameter in set(bmru_parameters(model)) else 0.05
         torch.testing.assert_close(parameter.detach(), before[name] * (1 - 0.1 * strength))
-
-
-def test_an_lru_learns_at_its_part_of_the_rate():
-    """With Adam's first step every parameter moves by its learning rate."""
-    model = build_model(copy_first_run(("hybrid", "lru")).model)
-    optimizer = build_optimizer(model, Decay(0.0, 0.0), lru=0.25)
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    set_rate(optimizer, 0.1)
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    slow = set()
-    for name, parameter in model.named_parameters():
-        moved = (before[name] - parameter.detach()).flatten()
-        slow |= {name} if moved[0] < 0.05 else set()
-        torch.testing.assert_close(moved, torch.full_like(moved, 0.025 if name in slow else 0.1))
-    kinds = ("weight_ih_l0", "log_nu_l0", "log_theta_l0", "log_gamma_l0")
-    assert slow == {f"blocks.{cell}.{kind}" for cell in ("0.cell.lru.0", "1.cell") for kind in kinds}
 
 
 def test_bmru_parameters():

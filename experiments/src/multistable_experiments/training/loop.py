@@ -87,7 +87,7 @@ class Training:
         self.model = build_model(run.model).to(device)
         if processes.count > 1:
             self.model.synchronize_norms()
-        self.optimizer = build_optimizer(self.model, run.decay, run.schedule.lru)
+        self.optimizer = build_optimizer(self.model, run.decay)
         self.train_set = run.task.samples("train", run.seed, device)
         self.valid_set = run.task.samples("valid", run.seed, device)
         self.steps_per_epoch = len(self.train_set) // run.batch_size

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from multistable.layers import BMRU, LRU
+from multistable.layers import BMRU
 from multistable.models import SequenceModel
 from multistable.models.block import ReadOut
 from multistable_experiments.training.run import Decay
 
-__all__ = ["bmru_parameters", "build_optimizer", "lru_parameters", "parameter_groups", "set_rate"]
+__all__ = ["bmru_parameters", "build_optimizer", "decay_groups", "set_rate"]
 
 
 def bmru_parameters(model: SequenceModel) -> list[nn.Parameter]:
@@ -22,16 +22,10 @@ def bmru_parameters(model: SequenceModel) -> list[nn.Parameter]:
     return parameters
 
 
-def lru_parameters(model: SequenceModel) -> list[nn.Parameter]:
-    """Eigenvalues, normalisation and input matrix of every LRU, also in a hybrid."""
-    return [parameter for module in model.modules() if isinstance(module, LRU) for parameter in module.parameters()]
-
-
-def parameter_groups(model: SequenceModel, decay: Decay, lru: float = 1.0) -> list[dict]:
-    """Groups of parameters with one weight decay and one ``part`` of the learning rate each: ``lru`` for those of an
-    LRU, 1 for others."""
-    bmru, linear = ({id(each) for each in found(model)} for found in (bmru_parameters, lru_parameters))
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+def decay_groups(model: SequenceModel, decay: Decay) -> list[dict]:
+    """Groups of parameters with one weight decay each."""
+    bmru = {id(parameter) for parameter in bmru_parameters(model)}
+    groups: dict[float, list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if id(parameter) in bmru:
             strength = decay.bmru
@@ -39,19 +33,19 @@ def parameter_groups(model: SequenceModel, decay: Decay, lru: float = 1.0) -> li
             strength = 0.0
         else:
             strength = decay.other
-        groups.setdefault((strength, lru if id(parameter) in linear else 1.0), []).append(parameter)
-    return [{"params": each, "weight_decay": strength, "part": part} for (strength, part), each in groups.items()]
+        groups.setdefault(strength, []).append(parameter)
+    return [{"params": parameters, "weight_decay": strength} for strength, parameters in groups.items()]
 
 
-def build_optimizer(model: SequenceModel, decay: Decay, lru: float = 1.0) -> torch.optim.AdamW:
-    """AdamW with tensors as learning rates, and with its state allocated before the first step.
+def build_optimizer(model: SequenceModel, decay: Decay) -> torch.optim.AdamW:
+    """AdamW with a tensor as learning rate, and with its state allocated before the first step.
 
     Both allow a CUDA graph of the whole step, and every checkpoint has the same entries. The fused kernel also takes
     ``found_inf``, with which a step whose loss is not finite changes nothing.
     """
     device = next(model.parameters()).device
-    groups = [group | {"lr": torch.zeros((), device=device)} for group in parameter_groups(model, decay, lru)]
-    optimizer = torch.optim.AdamW(groups, fused=True, capturable=device.type == "cuda")
+    rate = torch.zeros((), device=device)
+    optimizer = torch.optim.AdamW(decay_groups(model, decay), lr=rate, fused=True, capturable=device.type == "cuda")
     for parameter in model.parameters():
         optimizer.state[parameter] = {
             "step": torch.zeros((), device=device),
@@ -63,7 +57,7 @@ def build_optimizer(model: SequenceModel, decay: Decay, lru: float = 1.0) -> tor
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"].fill_(rate * group["part"])
+        group["lr"].fill_(rate)
 
 
 def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -25,14 +25,12 @@ class Schedule:
     peak: float = 1e-3
     end: float = 1e-5
     warmup_epochs: float = 10
-    lru: float = 1.0
-    """The part of this rate at which an LRU's own parameters learn: eigenvalues, normalisation and input matrix."""
 
     def __post_init__(self) -> None:
-        for name, kind in dict.fromkeys(("start", "peak", "end"), "learning rate").items() | {("lru", "part")}:
+        for name in ("start", "peak", "end"):
             rate = getattr(self, name)
             if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
-                raise ValueError(f"schedule.{name} must be a {kind} of at least 0, got {rate!r}")
+                raise ValueError(f"schedule.{name} must be a learning rate of at least 0, got {rate!r}")
 
     def rate(self, epoch: float, epochs: int) -> float:
         """The rate after ``epoch`` epochs (a fraction within an epoch) of ``epochs``.
@@ -70,7 +68,6 @@ LATER: dict[type, dict[str, Any]] = {
     Pathfinder: {"more_images": 0, "augmented": False},
     ModelConfig: {"start": "zero", "norm_out": False},
     PositionConfig: {"held": False},
-    Schedule: {"lru": 1.0},
 }
 """Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
 means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without

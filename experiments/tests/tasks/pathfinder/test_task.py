@@ -139,8 +139,10 @@ def test_bad_values_raise(values, message):
 def test_missing_images_raise(data):
     with pytest.raises(FileNotFoundError, match=r"hard32\.npz does not exist: write it with .* --level hard`"):
         Pathfinder().samples("train", 0)
-    with pytest.raises(ValueError, match=r"intermediate32\.npz holds 300 images .* expected 400"):
+    with pytest.raises(ValueError, match=r"intermediate32\.npz holds 300 images .* expected 400: write it with"):
         replace(SMALL, images=400).samples("train", 0)
+    with pytest.raises(FileNotFoundError, match="--level hard --count 1000000`"):
+        Pathfinder(more_images=800_000).samples("train", 0)
 
 
 def test_images_of_another_level_raise(data):

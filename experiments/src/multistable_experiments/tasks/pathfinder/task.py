@@ -123,24 +123,25 @@ def split_rows(n: int, rule: str = "paper") -> tuple[Tensor, ...]:
 @lru_cache(maxsize=1)
 def _load(task: Pathfinder) -> tuple[Tensor, Tensor]:
     """Pixels ``[images, T]`` and labels ``[images]``, uint8; cached, because every set is a part of them."""
+    count = task.images + task.more_images
     if task.source == "release":
         from multistable_experiments.tasks.pathfinder import release
 
-        path = release.release_folder()
+        path, remedy = release.release_folder(), ""
         images, labels = release.read(path, task.level)
     else:
         from multistable_experiments.tasks.pathfinder import generated
 
         path = generated.generated_file(task.level)
+        enough = f" --count {count}" if count > Pathfinder.images else ""
+        remedy = f": write it with `multistable data pathfinder --level {task.level}{enough}`"
         if not path.exists():
-            command = f"multistable data pathfinder --level {task.level}"
-            raise FileNotFoundError(f"{path} does not exist: write it with `{command}`")
+            raise FileNotFoundError(f"{path} does not exist{remedy}")
         level, _, labels, images = generated.read(path)
         if level != task.level:
             raise DamagedFileError(f"{path} must hold {task.level} images, got {level} ones")
-    count = task.images + task.more_images
     if len(images) < count:
-        raise DamagedFileError(f"{path} holds {len(images)} images of the level {task.level}, expected {count}")
+        raise DamagedFileError(f"{path} holds {len(images)} images of the level {task.level}, expected {count}{remedy}")
     return torch.from_numpy(images[:count]).flatten(1), torch.from_numpy(labels[:count])
 
 
