@@ -34,6 +34,13 @@ def test_steps_equal_forward(cell):
         assert_close(a, b)
 
 
+def test_the_head():
+    head, x = Head(nn.Linear(4, 4), nn.Linear(4, 3)), torch.randn(2, 7, 4)
+    expected = head.fc2(torch.nn.functional.gelu(head.fc1(x)))
+    assert torch.equal(head(x), expected)
+    torch.testing.assert_close(head.mean(x, None), expected.mean(1))
+
+
 @pytest.mark.parametrize("pooling", ["none", "last", "mean"])
 def test_a_norm_before_the_head(pooling):
     """Then the head reads numbers of variance 1, whatever the size of what the blocks add up to."""
