@@ -174,6 +174,7 @@ def test_a_run_of_two_recipes_is_computed_once(reproduce_smoke):
         ({"budget": -1}, "budget must be a positive number of seconds, got -1"),
         ({"figures": ["mnist"]}, "figure must be one of .* got 'mnist'"),
         ({"seeds": 0}, "seeds must be a positive integer, got 0"),
+        ({"figures": COPY, "recipes": ["best"]}, "recipe must be one that has runs for these figures, got best"),
     ],
 )
 def test_bad_arguments_raise(reproduce_smoke, words, message):

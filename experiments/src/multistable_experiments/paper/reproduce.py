@@ -56,6 +56,11 @@ def reproduce(
     if seeds is not None:
         check_sizes(1, seeds=seeds)
     experiments = plan(figures, scale, None if seeds is None else range(seeds), recipes)
+    if not experiments:
+        raise ValueError(
+            f"recipe must be one that has runs for these figures, got {' and '.join(recipes)}: tails and "
+            "without-positions are by best; copy-first by best waits for its search, `multistable sweep copy-first`"
+        )
     options = replace(options or Options(), deadline=clock.deadline)
     sweep = Sweep(scale, Path(out), Path(results), options, say, Summary(len(experiments)))
     sweep.fetch_results()
