@@ -109,9 +109,9 @@ BEST |= dict.fromkeys(
     [("pathfinder", layer) for layer in ("lru", "hybrid", "bmru")],
     Choice(peak=1e-3, decay=0.05, bmru_decay=0.05, r_min=0.9, r_max=0.999, norm_out=True),
 )
-"""On Pathfinder there is no search: one run takes half an hour. All layers have the decay and the ring of the LRU's
-authors, and the rate that these give the recurrence; they have 4e-3 for the rest, at which our head died, and a norm
-before the head keeps it alive (docs/log.md)."""
+"""On Pathfinder there is no search: one run takes 20 minutes. All layers have the decay and the ring of the LRU's
+authors, and the rate of their recurrence. For all else the authors have 4e-3, at which the head of this model dies; at
+1e-3, behind a norm, it lives (docs/log.md)."""
 BEST_EPOCHS = {"copy-first": 100, "mnist": 30, "pathfinder": 12}
 
 

@@ -16,6 +16,16 @@ __all__ = ["LATER", "Decay", "Precision", "Run", "Schedule"]
 
 Precision = Literal["float32", "bfloat16"]
 
+LATER: dict[type, dict[str, Any]] = {
+    MNIST: {"tail": "black"},
+    Pathfinder: {"more_images": 0, "augmented": False},
+    ModelConfig: {"start": "zero", "norm_out": False},
+    PositionConfig: {"held": False},
+}
+"""Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
+means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
+the field gets this value, so that identities last."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -61,17 +71,6 @@ class Decay:
             strength = getattr(self, name)
             if not isinstance(strength, int | float) or not 0 <= strength < math.inf:
                 raise ValueError(f"decay.{name} must be a weight decay of at least 0, got {strength!r}")
-
-
-LATER: dict[type, dict[str, Any]] = {
-    MNIST: {"tail": "black"},
-    Pathfinder: {"more_images": 0, "augmented": False},
-    ModelConfig: {"start": "zero", "norm_out": False},
-    PositionConfig: {"held": False},
-}
-"""Fields added since the first results were stored: class (Run, a task, ModelConfig, ...) -> name -> the value that
-means the behaviour before the field existed. At this value a field is left out of the hash, and a stored run without
-the field gets this value, so that identities last."""
 
 
 @dataclass(frozen=True)
